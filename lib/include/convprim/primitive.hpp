@@ -92,6 +92,10 @@ class Convolution {
   virtual void run(const RunArgs& args) const noexcept = 0;
 };
 
+/// A plain float sum of products is taken to be right if it is off by no more than this times its
+/// sum of |x*w|: 16 units of rounding.
+inline constexpr double kErrorUnit = 16 * 0x1p-24;
+
 /// One primitive: an immutable table row that lives for ever.
 struct Primitive {
   std::string_view name;  ///< unique, as published where it is: "im2row-scan-abt-ik"
@@ -105,6 +109,12 @@ struct Primitive {
   std::unique_ptr<Convolution> (*prepare_fn)(const Primitive&, const Scenario&, const Weights&,
                                              const Options&);
   const void* params = nullptr;  ///< the algorithm's own columns of the row
+  /// Rounding error to expect, relative to that of a plain sum of products in float (1). Tests
+  /// allow kErrorUnit times this.
+  float error_scale = 1;
+  /// True if the products are taken in a transformed domain (Winograd, FFT): an output's error then
+  /// depends on the largest outputs near it, not on its own sum of |x*w|.
+  bool transforms = false;
 
   /// nullptr if this primitive solves the scenario, else one clause that says why not.
   const char* reject(const Scenario& s) const { return reject_fn(*this, s); }

@@ -1,0 +1,31 @@
+// The table of inner loops that each instruction set exports. Plain C++ without any standard
+// library inline function: this header is included by the kernels themselves.
+#pragma once
+
+#include "kernels/elementwise.hpp"
+#include "kernels/machine.hpp"
+
+namespace convprim::kernels {
+
+/// All inner loops of one instruction set. A member is one kernel file's own table.
+struct Kernels {
+  const char* isa;  ///< "baseline", "avx2", "avx512" or "neon"
+  int lanes;        ///< floats in a register
+  const ElementwiseKernels* elementwise;
+  const MachineKernels* machine;
+};
+
+#define CONVPRIM_DECLARE_ISA(isa) \
+  namespace isa {                 \
+  extern const Kernels kTable;    \
+  }
+CONVPRIM_DECLARE_ISA(baseline)
+CONVPRIM_DECLARE_ISA(avx2)
+CONVPRIM_DECLARE_ISA(avx512)
+CONVPRIM_DECLARE_ISA(neon)
+#undef CONVPRIM_DECLARE_ISA
+
+/// The table for the instruction set in use, see isa() in cpu.hpp.
+const Kernels& active();
+
+}  // namespace convprim::kernels

@@ -1,0 +1,57 @@
+// Vectors of float for the kernels, by the compiler's vector extensions: one source for all
+// instruction sets. Included by kernel files only. Everything here is in the instruction set's own
+// namespace.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#define CONVPRIM_UNROLL _Pragma("GCC unroll 64")
+#define CONVPRIM_INLINE inline __attribute__((always_inline))
+
+namespace convprim::kernels::CONVPRIM_KERNELS {
+
+#if defined(CONVPRIM_KERNELS_AVX512)
+inline constexpr int kLanes = 16;
+inline constexpr int kRegisters = 32;
+#elif defined(CONVPRIM_KERNELS_AVX2)
+inline constexpr int kLanes = 8;
+inline constexpr int kRegisters = 16;
+#elif defined(CONVPRIM_KERNELS_NEON)
+inline constexpr int kLanes = 4;
+inline constexpr int kRegisters = 32;
+#else
+inline constexpr int kLanes = 4;
+inline constexpr int kRegisters = 16;
+#endif
+
+/// A full register of floats.
+using Vec = float __attribute__((vector_size(kLanes * 4)));
+using VecI = std::int32_t __attribute__((vector_size(kLanes * 4)));
+using VecU = float __attribute__((vector_size(kLanes * 4), aligned(4)));
+
+/// V lanes whatever the register: 4, 8 or 16. Wider than a register it becomes several.
+template <int V>
+struct Pack {
+  using type __attribute__((vector_size(V * 4))) = float;
+  using unaligned __attribute__((vector_size(V * 4), aligned(4))) = float;
+};
+
+CONVPRIM_INLINE Vec load(const float* p) { return *reinterpret_cast<const VecU*>(p); }
+CONVPRIM_INLINE void store(float* p, Vec v) { *reinterpret_cast<VecU*>(p) = v; }
+CONVPRIM_INLINE Vec broadcast(float x) { return Vec{} + x; }
+CONVPRIM_INLINE Vec vmax(Vec a, Vec b) { return a > b ? a : b; }
+CONVPRIM_INLINE Vec vmin(Vec a, Vec b) { return a < b ? a : b; }
+
+/// The first n lanes from memory, zeros in the others; reads nothing beyond.
+CONVPRIM_INLINE Vec load_part(const float* p, std::ptrdiff_t n) {
+  Vec v{};
+  for (std::ptrdiff_t i = 0; i < n; ++i) v[i] = p[i];
+  return v;
+}
+/// Stores the first n lanes only.
+CONVPRIM_INLINE void store_part(float* p, Vec v, std::ptrdiff_t n) {
+  for (std::ptrdiff_t i = 0; i < n; ++i) p[i] = v[i];
+}
+
+}  // namespace convprim::kernels::CONVPRIM_KERNELS

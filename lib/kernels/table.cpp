@@ -1,0 +1,20 @@
+// One instruction set's table of kernels.
+#include "kernels/kernels.hpp"
+#include "kernels/simd.hpp"
+
+#define CONVPRIM_STRING2(x) #x
+#define CONVPRIM_STRING(x) CONVPRIM_STRING2(x)
+
+namespace convprim::kernels::CONVPRIM_KERNELS {
+
+extern const ElementwiseKernels kElementwise;
+extern const MachineKernels kMachine;
+
+const Kernels kTable = {
+    CONVPRIM_STRING(CONVPRIM_KERNELS),
+    kLanes,
+    &kElementwise,
+    &kMachine,
+};
+
+}  // namespace convprim::kernels::CONVPRIM_KERNELS

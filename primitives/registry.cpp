@@ -1,0 +1,31 @@
+#include "primitives/registry.hpp"
+
+#include <vector>
+
+namespace convprim {
+namespace {
+
+std::vector<const Primitive*> collect() {
+  std::vector<const Primitive*> all;
+  const auto add = [&](std::span<const Primitive> rows) {
+    for (const Primitive& row : rows) all.push_back(&row);
+  };
+  add(sum2d_rows());
+  return all;
+}
+
+}  // namespace
+
+std::span<const Primitive* const> primitives() {
+  static const std::vector<const Primitive*> all = collect();
+  return all;
+}
+
+const Primitive* find_primitive(std::string_view name) {
+  for (const Primitive* p : primitives()) {
+    if (p->name == name) return p;
+  }
+  return nullptr;
+}
+
+}  // namespace convprim

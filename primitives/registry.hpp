@@ -1,0 +1,12 @@
+// The tables of all algorithms: one declaration and one line in registry.cpp for each file.
+#pragma once
+
+#include <span>
+
+#include "convprim/primitive.hpp"
+
+namespace convprim {
+
+std::span<const Primitive> sum2d_rows();
+
+}  // namespace convprim

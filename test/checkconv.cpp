@@ -1,0 +1,559 @@
+// checkconv: every primitive over every scenario against the double-precision reference; and the
+// bench of primitives.
+//
+// A check runs one (row, scenario) pair with NaN in the workspace, a poisoned output between
+// canaries, and options (threads, bias, clamp, residual, channel slice) that follow from the pair,
+// so that a row meets all of them over its scenarios. A row passes or fails as a whole.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <random>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "buffer.hpp"
+#include "convprim/cpu.hpp"
+#include "convprim/error.hpp"
+#include "convprim/primitive.hpp"
+#include "machine.hpp"
+#include "reference.hpp"
+#include "threads.hpp"
+
+namespace convprim {
+namespace {
+
+struct Settings {
+  std::vector<std::string> scenarios, files, primitives, families, exclude;
+  std::string suite;
+  int threads = 0;  // 0: varied
+  std::uint64_t seed = 1;
+  bool list = false, bench = false, accuracy = false, verbose = false;
+  int reps = 7;
+};
+
+constexpr double kFullCheckMacs = 2e7;  // larger scenarios are compared at sampled outputs
+constexpr Index kSamples = 400;
+constexpr float kPoison = -7.25e33F;
+
+std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t x = a ^ (b + 0x9e3779b97f4a7c15ULL + (a << 6) + (a >> 2));
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+std::uint64_t hash_text(std::string_view text) {
+  std::uint64_t h = 1469598103934665603ULL;
+  for (char ch : text) h = (h ^ static_cast<unsigned char>(ch)) * 1099511628211ULL;
+  return h;
+}
+
+void fill_uniform(float* data, Index count, std::uint64_t seed) {
+  std::mt19937 rng(static_cast<std::uint32_t>(seed ^ (seed >> 32)));
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  for (Index i = 0; i < count; ++i) data[i] = uniform(rng);
+}
+
+Buffer uniform(Index count, std::uint64_t seed) {
+  Buffer b(static_cast<std::size_t>(count));
+  fill_uniform(b.data(), count, seed);
+  return b;
+}
+
+/// A scenario's data in (n, c, h, w) order and its answers before bias, residual and clamp.
+struct Problem {
+  Scenario s;
+  Buffer in, filter, bias, residual;
+  std::vector<Index> positions;  // the outputs that are compared, as flat (n, k, y, x) indices
+  std::vector<double> value, magnitude;
+  double largest = 0;  // of the magnitudes
+
+  Problem(const Scenario& scenario, std::uint64_t seed, int threads) : s(scenario) {
+    const std::uint64_t own = mix(seed, hash_text(s.str()));
+    in = uniform(s.in().count(), own);
+    filter = uniform(s.filter_count(), own + 1);
+    bias = uniform(s.m, own + 2);
+    residual = uniform(s.out().count(), own + 3);
+    const Index outputs = s.out().count();
+    if (s.macs() <= kFullCheckMacs || outputs <= kSamples) {
+      positions.resize(static_cast<std::size_t>(outputs));
+      for (Index i = 0; i < outputs; ++i) positions[static_cast<std::size_t>(i)] = i;
+    } else {
+      std::mt19937_64 rng(own);
+      for (Index i = 0; i < kSamples; ++i) {
+        positions.push_back(static_cast<Index>(rng() % static_cast<std::uint64_t>(outputs)));
+      }
+      for (Index corner : {Index{0}, s.ow - 1, (s.oh - 1) * s.ow, s.oh * s.ow - 1, outputs - 1}) {
+        positions.push_back(corner);
+      }
+    }
+    value.resize(positions.size());
+    magnitude.resize(positions.size());
+    const Weights plain{filter.data(), nullptr};
+    parallel_for(threads, static_cast<Index>(positions.size()), [&](Index i) {
+      const auto at = static_cast<std::size_t>(i);
+      const auto [n, k, y, x] = split(positions[at]);
+      std::tie(value[at], magnitude[at]) =
+          reference_at(s, in.data(), plain, Epilogue{}, nullptr, n, k, y, x);
+    });
+    for (double m : magnitude) largest = std::max(largest, m);
+  }
+
+  std::array<Index, 4> split(Index flat) const {
+    return {flat / (s.ow * s.oh * s.m), flat / (s.ow * s.oh) % s.m, flat / s.ow % s.oh,
+            flat % s.ow};
+  }
+};
+
+/// The options of one check.
+struct Variant {
+  int threads = 1;
+  bool bias = false, sliced = false, in_place = false;
+  Epilogue epilogue;
+  std::string str() const {
+    return fmt::format(
+        "threads {}{}{}{}{}", threads, bias ? ", bias" : "",
+        epilogue.residual ? (in_place ? ", residual in place" : ", residual") : "",
+        epilogue.clamps() ? fmt::format(", clamp {} to {}", epilogue.lo, epilogue.hi) : "",
+        sliced ? ", slice" : "");
+  }
+};
+
+Variant variant(std::uint64_t pick, int threads) {
+  Variant v;
+  v.threads = threads > 0 ? threads : static_cast<int>(1 + pick % 3);
+  v.bias = (pick >> 8) % 4 != 0;
+  v.sliced = (pick >> 16) % 3 == 0;
+  v.epilogue.residual = (pick >> 24) % 3 == 0;
+  v.in_place = v.epilogue.residual && !v.sliced && (pick >> 28) % 2 == 0;
+  switch ((pick >> 32) % 3) {
+    case 0:
+      break;
+    case 1:
+      v.epilogue.lo = 0;
+      break;
+    default:
+      v.epilogue.lo = -0.5F;
+      v.epilogue.hi = 0.75F;
+  }
+  return v;
+}
+
+struct Outcome {
+  std::string failure;  // empty: passed
+  double worst = 0;     // largest error in units of the tolerance
+  double relative = 0;  // largest error over the sum of |x*w|
+};
+
+/// Floats with a fence of poison on either side.
+class Fenced {
+ public:
+  explicit Fenced(Index count) : count_(count), all_(static_cast<std::size_t>(count + 2 * kFence)) {
+    std::fill(all_.begin(), all_.end(), kPoison);
+  }
+  float* data() { return all_.data() + kFence; }
+  bool intact() const {
+    const auto poisoned = [](float x) { return x == kPoison; };
+    return std::all_of(all_.begin(), all_.begin() + kFence, poisoned) &&
+           std::all_of(all_.end() - kFence, all_.end(), poisoned);
+  }
+
+ private:
+  static constexpr Index kFence = 64;  // keeps the 64-byte alignment
+  Index count_;
+  Buffer all_;
+};
+
+Outcome check(const Primitive& row, const Problem& problem, const Variant& v) {
+  const Scenario& s = problem.s;
+  Outcome outcome;
+  Options options;
+  options.threads = v.threads;
+  options.epilogue = v.epilogue;
+  Shape whole = s.out();
+  if (v.sliced) {
+    const Index b = block(row.out);
+    options.slice = {s.m + 2 * b + (b == 1 ? 3 : 0), b};
+    if (s.m % b != 0) options.slice = {s.m + 2 * b, 2 * b};  // a ragged slice must be the last one
+    whole.c = options.slice.channels;
+  }
+  const Weights weights{problem.filter.data(), v.bias ? problem.bias.data() : nullptr};
+  const auto conv = row.prepare(s, weights, options);
+
+  Fenced in(element_count(row.in, s.in())), out(element_count(row.out, whole));
+  to_layout(row.in, s.in(), problem.in.data(), in.data());
+  const Index out_count = element_count(row.out, whole);
+  Buffer residual(static_cast<std::size_t>(element_count(row.out, s.out())));
+  if (v.epilogue.residual) {
+    to_layout(row.out, s.out(), problem.residual.data(), v.in_place ? out.data() : residual.data());
+  }
+  const auto workspace_floats = static_cast<Index>((conv->workspace_bytes() + 3) / 4);
+  Fenced workspace(workspace_floats);
+  std::fill_n(workspace.data(), workspace_floats, std::numeric_limits<float>::quiet_NaN());
+  const float* added = v.in_place ? out.data() : residual.data();
+  conv->run({in.data(), out.data(), v.epilogue.residual ? added : nullptr, workspace.data()});
+
+  if (!out.intact()) outcome.failure = "wrote outside the output";
+  if (!workspace.intact()) outcome.failure = "wrote outside the workspace";
+  if (!in.intact()) outcome.failure = "wrote outside the input";
+  if (!outcome.failure.empty()) return outcome;
+
+  const Strides at = strides(row.out, s.out(), options.slice);
+  for (std::size_t i = 0; i < problem.positions.size(); ++i) {
+    const auto [n, k, y, x] = problem.split(problem.positions[i]);
+    double want = problem.value[i], magnitude = problem.magnitude[i];
+    double scale = row.transforms ? problem.largest : magnitude;
+    if (v.bias) {
+      const double b = problem.bias[static_cast<std::size_t>(k)];
+      want += b, scale += std::abs(b);
+    }
+    if (v.epilogue.residual) {
+      const double r = problem.residual[static_cast<std::size_t>(problem.positions[i])];
+      want += r, scale += std::abs(r);
+    }
+    want = std::clamp(want, static_cast<double>(v.epilogue.lo), static_cast<double>(v.epilogue.hi));
+    const double got = out.data()[at.at(n, k, y, x)];
+    const double error = std::abs(got - want);
+    const double tolerance = kErrorUnit * row.error_scale * scale;
+    // Written so that a NaN fails.
+    if (!(error <= tolerance)) {
+      outcome.failure = fmt::format(
+          "output n{} m{} y{} x{} is {:.9g}, should be {:.9g}: error {:.3g}, allowed {:.3g}", n, k,
+          y, x, got, want, error, tolerance);
+      outcome.worst = std::numeric_limits<double>::infinity();
+      return outcome;
+    }
+    if (tolerance > 0) outcome.worst = std::max(outcome.worst, error / tolerance);
+    if (scale > 0) outcome.relative = std::max(outcome.relative, error / scale);
+  }
+  // Outside the slice nothing may change; padding lanes must be zero.
+  const Index b = block(row.out), padded = stored_channels(row.out, whole.c);
+  for (Index n = 0; n < s.n; ++n) {
+    for (Index c = 0; c < padded; ++c) {
+      const Index own = c - options.slice.begin;
+      if (own >= 0 && own < s.m) continue;
+      const bool lane = own >= s.m && own < stored_channels(row.out, s.m);
+      const float want = lane ? 0.0F : kPoison;
+      for (Index y = 0; y < s.oh; ++y) {
+        for (Index x = 0; x < s.ow; ++x) {
+          Shape stored = whole;
+          stored.c = padded;
+          const Index place =
+              b > 1 ? offset(row.out, stored, n, c, y, x) : offset(row.out, whole, n, c, y, x);
+          if (out.data()[place] != want) {
+            outcome.failure = lane ? "a padding lane of the output is not zero"
+                                   : "wrote outside its channel slice";
+            return outcome;
+          }
+        }
+      }
+    }
+  }
+  (void)out_count;
+  return outcome;
+}
+
+// Scenarios
+// ------------------------------------------------------------------------------------------------------------
+
+std::vector<Scenario> read_scenarios(const std::string& path) {
+  std::ifstream file(path);
+  if (!file)
+    throw Error(
+        fmt::format("{}: cannot be read; give a file with one problem string a line", path));
+  std::vector<Scenario> all;
+  int number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    line = line.substr(0, line.find('#'));
+    const auto first = line.find_first_not_of(" \t\r");
+    if (first == std::string::npos) continue;
+    line = line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
+    try {
+      all.push_back(Scenario::parse(line));
+    } catch (const Error& e) {
+      throw Error(fmt::format("{}:{}: {}", path, number, e.what()));
+    }
+  }
+  return all;
+}
+
+/// Small problems over everything that a scenario can vary.
+std::vector<Scenario> random_scenarios(int count, std::uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  const auto pick = [&](std::initializer_list<Index> values) {
+    return *(values.begin() + static_cast<std::ptrdiff_t>(rng() % values.size()));
+  };
+  std::vector<Scenario> all;
+  while (static_cast<int>(all.size()) < count) {
+    const Index g = pick({1, 1, 1, 1, 2, 3});
+    const Shape in{pick({1, 1, 2}), g * pick({1, 3, 4, 7, 8, 15, 16, 17, 24}),
+                   pick({1, 5, 7, 8, 13, 14, 19}), pick({1, 5, 7, 8, 13, 14, 19})};
+    const Index m = g * pick({1, 5, 8, 15, 16, 17, 32});
+    const Index square = pick({1, 3, 3, 5});
+    const bool odd = rng() % 4 == 0;
+    const Index kh = odd ? pick({1, 2, 3, 7}) : square, kw = odd ? pick({1, 2, 3, 7}) : square;
+    const Index sh = pick({1, 1, 1, 2, 3}), sw = rng() % 4 == 0 ? pick({1, 2}) : sh;
+    const Index d = pick({1, 1, 1, 1, 2});
+    const Index top = static_cast<Index>(rng() % 3),
+                left = rng() % 3 == 0 ? static_cast<Index>(rng() % 4) : top;
+    try {
+      all.push_back(Scenario::padded(in, m, kh, kw, sh, sw, top, left, top, left, d, d, g));
+    } catch (const Error&) {  // nothing left of the image: draw again
+    }
+  }
+  return all;
+}
+
+std::string data_dir() {
+  const char* root = std::getenv("CONVPRIM_DATA");
+  return root != nullptr ? root : "data";
+}
+
+std::vector<Scenario> suite_scenarios(const Settings& settings) {
+  std::vector<Scenario> all;
+  for (const std::string& text : settings.scenarios) all.push_back(Scenario::parse(text));
+  const auto append = [&](const std::vector<Scenario>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
+  for (const std::string& path : settings.files) append(read_scenarios(path));
+  if (all.empty() || !settings.suite.empty()) {
+    const std::string dir = data_dir() + "/scenarios";
+    append(read_scenarios(dir + "/adversarial.txt"));
+    const bool is_long = settings.suite == "long";
+    append(random_scenarios(is_long ? 400 : 60, settings.seed));
+    if (is_long) {
+      for (const auto& entry : std::filesystem::directory_iterator(dir)) {
+        if (entry.path().filename() != "adversarial.txt") append(read_scenarios(entry.path()));
+      }
+    }
+  }
+  std::vector<Scenario> distinct;
+  std::map<std::string, bool> seen;
+  for (const Scenario& s : all) {
+    if (seen.emplace(s.str(), true).second) distinct.push_back(s);
+  }
+  return distinct;
+}
+
+std::vector<const Primitive*> chosen_rows(const Settings& settings) {
+  const auto matches = [](const std::vector<std::string>& list, std::string_view text) {
+    return std::any_of(list.begin(), list.end(), [&](const std::string& part) {
+      return part == text ||
+             (part.ends_with('*') && text.starts_with(part.substr(0, part.size() - 1)));
+    });
+  };
+  std::vector<const Primitive*> rows;
+  for (const Primitive* row : primitives()) {
+    if (!settings.primitives.empty() && !matches(settings.primitives, row->name)) continue;
+    if (!settings.families.empty() && !matches(settings.families, name(row->family))) continue;
+    if (matches(settings.exclude, row->name) || matches(settings.exclude, name(row->family)))
+      continue;
+    rows.push_back(row);
+  }
+  if (rows.empty()) throw Error("no primitive matches; `checkconv --list` names them all");
+  return rows;
+}
+
+// Modes
+// ---------------------------------------------------------------------------------------------------------------
+
+int list(const Settings& settings) {
+  const auto rows = chosen_rows(settings);
+  if (settings.scenarios.empty() && settings.files.empty()) {
+    for (const Primitive* row : rows) {
+      fmt::print("{:<36} {:<10} {:>6} -> {}\n", row->name, name(row->family), name(row->in),
+                 name(row->out));
+    }
+    return 0;
+  }
+  for (const Scenario& s : suite_scenarios(settings)) {
+    fmt::print("{}\n", s.str());
+    for (const Primitive* row : rows) {
+      const char* why = row->reject(s);
+      fmt::print("  {:<36} {}\n", row->name,
+                 why != nullptr ? fmt::format("rejects: {}", why) : "solves it");
+    }
+  }
+  return 0;
+}
+
+int verify(const Settings& settings) {
+  const auto rows = chosen_rows(settings);
+  const auto scenarios = suite_scenarios(settings);
+  struct Tally {
+    int run = 0, rejected = 0, failed = 0;
+    double worst = 0, relative = 0;
+    std::string worst_at;
+  };
+  std::vector<Tally> tallies(rows.size());
+  std::map<std::string, int> reasons;
+  for (const Scenario& s : scenarios) {
+    std::unique_ptr<Problem> problem;  // made when the first row takes it
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      const Primitive& row = *rows[r];
+      Tally& tally = tallies[r];
+      if (const char* why = row.reject(s)) {
+        ++tally.rejected;
+        ++reasons[why];
+        continue;
+      }
+      if (!problem) problem = std::make_unique<Problem>(s, settings.seed, available_cpus());
+      const Variant v = variant(mix(mix(settings.seed, hash_text(row.name)), hash_text(s.str())),
+                                settings.threads);
+      const Outcome outcome = check(row, *problem, v);
+      ++tally.run;
+      if (settings.verbose) {
+        fmt::print("{} {} [{}]: {:.3f} of the tolerance\n", row.name, s.str(), v.str(),
+                   outcome.worst);
+      }
+      if (!outcome.failure.empty()) {
+        ++tally.failed;
+        if (tally.failed <= 5) {
+          fmt::print(
+              "FAILED {} on {} [{}]: {}\n  again: checkconv --primitive={} --scenario='{}' "
+              "--seed={}\n",
+              row.name, s.str(), v.str(), outcome.failure, row.name, s.str(), settings.seed);
+        }
+      } else if (outcome.worst > tally.worst) {
+        tally.worst = outcome.worst;
+        tally.worst_at = s.str();
+      }
+      tally.relative = std::max(tally.relative, outcome.relative);
+    }
+    std::fflush(stdout);
+  }
+  int passed = 0, failed = 0, run = 0, rejected = 0, unused = 0;
+  if (settings.accuracy)
+    fmt::print("{:<36} {:>10} {:>10}  at\n", "primitive", "error/u", "tolerance");
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const Tally& t = tallies[r];
+    run += t.run;
+    rejected += t.rejected;
+    if (t.run == 0) ++unused;
+    ++(t.failed > 0 ? failed : passed);
+    if (settings.accuracy) {
+      fmt::print("{:<36} {:>10.2f} {:>9.1f}%  {}\n", rows[r]->name, t.relative / 0x1p-24,
+                 100 * t.worst, t.worst_at);
+    }
+    if (t.run == 0) fmt::print("{} rejected every scenario\n", rows[r]->name);
+  }
+  fmt::print("{} primitives over {} scenarios ({}, seed {}): {} pairs run, {} rejected\n",
+             rows.size(), scenarios.size(), name(isa()), settings.seed, run, rejected);
+  for (const auto& [why, count] : reasons) fmt::print("  {:>6} rejected: {}\n", count, why);
+  fmt::print("{} passed, {} failed\n", passed, failed);
+  return failed == 0 ? 0 : 1;
+}
+
+int bench(const Settings& settings) {
+  const auto rows = chosen_rows(settings);
+  const int threads = std::max(1, settings.threads);
+  for (const Scenario& s : suite_scenarios(settings)) {
+    const Problem problem(s, settings.seed, available_cpus());
+    struct Entry {
+      const Primitive* row;
+      std::unique_ptr<Convolution> conv;
+      Buffer in, out, workspace;
+      std::vector<double> seconds;
+    };
+    std::vector<Entry> entries;
+    Options options;
+    options.threads = threads;
+    options.epilogue.lo = 0;
+    for (const Primitive* row : rows) {
+      if (row->reject(s) != nullptr) continue;
+      Entry e{row, row->prepare(s, {problem.filter.data(), problem.bias.data()}, options),
+              {},  {},
+              {},  {}};
+      e.in = Buffer(static_cast<std::size_t>(element_count(row->in, s.in())));
+      to_layout(row->in, s.in(), problem.in.data(), e.in.data());
+      e.out = Buffer::zeros(static_cast<std::size_t>(element_count(row->out, s.out())));
+      e.workspace = Buffer::zeros((e.conv->workspace_bytes() + 3) / 4);
+      entries.push_back(std::move(e));
+    }
+    // Interleaved: each round measures the peak and runs every primitive once warm.
+    std::vector<double> peaks;
+    for (int rep = 0; rep < settings.reps; ++rep) {
+      peaks.push_back(peak_flops(threads));
+      for (Entry& e : entries) {
+        const auto once = [&] {
+          const auto start = std::chrono::steady_clock::now();
+          e.conv->run({e.in.data(), e.out.data(), nullptr, e.workspace.data()});
+          return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        };
+        // A row that was far behind in the first round is not run again.
+        if (rep > 0 && !e.seconds.empty() && e.seconds[0] > 0.5) continue;
+        once();
+        e.seconds.push_back(once());
+      }
+    }
+    const auto median = [](std::vector<double> v) {
+      std::sort(v.begin(), v.end());
+      return v[v.size() / 2];
+    };
+    const double peak = median(peaks);
+    std::sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) {
+      return median(a.seconds) < median(b.seconds);
+    });
+    fmt::print("{}: {:.1f} MFLOP, {} thread{}, {}, measured peak {:.1f} GFLOP/s\n", s.str(),
+               2e-6 * s.macs(), threads, threads == 1 ? "" : "s", name(isa()), peak * 1e-9);
+    for (const Entry& e : entries) {
+      const double t = median(e.seconds), rate = 2 * s.macs() / t;
+      fmt::print(
+          "  {:<36} {:>10.4f} ms {:>8.1f} GFLOP/s {:>6.1f} % of peak  workspace {:.1f} MB, packed "
+          "{:.1f} MB\n",
+          e.row->name, t * 1e3, rate * 1e-9, 100 * rate / peak,
+          1e-6 * static_cast<double>(e.conv->workspace_bytes()),
+          1e-6 * static_cast<double>(e.conv->packed_bytes()));
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace convprim
+
+int main(int argc, char** argv) {
+  using namespace convprim;
+  Settings settings;
+  CLI::App app{
+      "Checks convolution primitives against the double-precision reference, and benches them."};
+  app.add_option("--scenario", settings.scenarios,
+                 "problem string in benchdnn's grammar, repeatable");
+  app.add_option("--file", settings.files, "file with one problem string a line, repeatable");
+  app.add_option("--suite", settings.suite, "short (default without --scenario) or long")
+      ->check(CLI::IsMember({"short", "long"}));
+  app.add_option("--primitive", settings.primitives, "only these; a trailing * matches any ending")
+      ->delimiter(',');
+  app.add_option("--family", settings.families, "only these families")->delimiter(',');
+  app.add_option("--exclude", settings.exclude, "not these primitives or families")->delimiter(',');
+  app.add_option("--threads", settings.threads,
+                 "threads; default: 1 to 3 in checks, 1 in the bench")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--seed", settings.seed, "seed of data, options and random scenarios");
+  app.add_option("--reps", settings.reps, "rounds of the bench")->check(CLI::Range(1, 1000));
+  app.add_flag("--list", settings.list, "list primitives; with --scenario, who rejects it and why");
+  app.add_flag("--bench", settings.bench,
+               "time them, interleaved, against the peak measured in the same run");
+  app.add_flag("--accuracy", settings.accuracy,
+               "print each primitive's largest error, in units of rounding of its sum of |x*w|");
+  app.add_flag("--verbose", settings.verbose, "a line for each check");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    if (settings.list) return list(settings);
+    return settings.bench ? bench(settings) : verify(settings);
+  } catch (const Error& e) {
+    fmt::print(stderr, "checkconv: {}\n", e.what());
+    return 2;
+  }
+}
