@@ -1,0 +1,75 @@
+// Layers other than convolutions: implementations as immutable table rows, one or more for each
+// kind of Op and layout.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convprim/network.hpp"
+
+namespace convprim {
+
+/// What an implementation is made ready for: an operation, its parameters and the shapes around it.
+struct LayerProblem {
+  const Op* op = nullptr;
+  std::span<const Blob> blobs;  ///< with data; needed by prepare() only
+  std::vector<Shape> in;
+  std::vector<Shape> out;
+  int threads = 1;
+  /// Where output 0 lies if not in a tensor of its own; rows reject what they cannot write.
+  ChannelSlice slice;
+};
+
+/// The memory of one run: whole tensors, 64-byte aligned, in the row's layouts.
+struct LayerArgs {
+  const float* const* in = nullptr;
+  float* const* out = nullptr;
+  void* workspace = nullptr;
+};
+
+/// A layer made ready for one problem. Immutable, like Convolution.
+class PreparedLayer {
+ public:
+  PreparedLayer() = default;
+  PreparedLayer(const PreparedLayer&) = delete;
+  PreparedLayer& operator=(const PreparedLayer&) = delete;
+  virtual ~PreparedLayer() = default;
+  /// Bytes of scratch memory that run() needs.
+  virtual std::size_t workspace_bytes() const { return 0; }
+  /// Bytes of packed weights and tables held.
+  virtual std::size_t packed_bytes() const { return 0; }
+  /// Computes all outputs, padding lanes of blocked layouts (zeros) included. Allocates nothing,
+  /// throws nothing.
+  virtual void run(const LayerArgs& args) const noexcept = 0;
+};
+
+/// One implementation of one kind of operation: all inputs in one layout, all outputs in one.
+struct LayerImpl {
+  std::string_view name;  ///< unique: "pool-hwc"
+  std::string_view kind;  ///< kind(op) that it implements: "pool"
+  Layout in;
+  Layout out;
+  bool in_place;  ///< output 0 may be the same memory as input 0, if it is not sliced
+  /// nullptr if supported, else why not.
+  const char* (*reject_fn)(const LayerImpl&, const LayerProblem&);
+  std::unique_ptr<PreparedLayer> (*prepare_fn)(const LayerImpl&, const LayerProblem&);
+  const void* params = nullptr;  ///< the implementation's own columns of the row
+
+  const char* reject(const LayerProblem& p) const { return reject_fn(*this, p); }
+  std::unique_ptr<PreparedLayer> prepare(const LayerProblem& p) const {
+    return prepare_fn(*this, p);
+  }
+};
+
+/// All implementations of this build, in a fixed order.
+std::span<const LayerImpl* const> layer_impls();
+
+/// A canonical text of a problem without its weights, such as "pool max k3s2p0 mb1c64h112w112": the
+/// key in a cost data base.
+std::string str(const LayerProblem& problem);
+
+}  // namespace convprim
