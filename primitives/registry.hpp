@@ -8,5 +8,8 @@
 namespace convprim {
 
 std::span<const Primitive> sum2d_rows();
+#ifdef CONVPRIM_HAVE_ONEDNN
+std::span<const Primitive> onednn_rows();
+#endif
 
 }  // namespace convprim
