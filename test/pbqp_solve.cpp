@@ -1,5 +1,5 @@
 // The PBQP solver against brute force.
-#include <doctest/doctest.h>
+#include "test.hpp"
 
 #include <string>
 
