@@ -4,6 +4,7 @@
 
 #include "kernels/elementwise.hpp"
 #include "kernels/machine.hpp"
+#include "kernels/transpose.hpp"
 
 namespace convprim::kernels {
 
@@ -13,6 +14,7 @@ struct Kernels {
   int lanes;        ///< floats in a register
   const ElementwiseKernels* elementwise;
   const MachineKernels* machine;
+  const TransposeKernels* transpose;
 };
 
 #define CONVPRIM_DECLARE_ISA(isa) \

@@ -9,12 +9,14 @@ namespace convprim::kernels::CONVPRIM_KERNELS {
 
 extern const ElementwiseKernels kElementwise;
 extern const MachineKernels kMachine;
+extern const TransposeKernels kTranspose;
 
 const Kernels kTable = {
     CONVPRIM_STRING(CONVPRIM_KERNELS),
     kLanes,
     &kElementwise,
     &kMachine,
+    &kTranspose,
 };
 
 }  // namespace convprim::kernels::CONVPRIM_KERNELS

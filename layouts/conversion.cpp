@@ -1,0 +1,177 @@
+// The conversion routines. Each pair of layouts comes down to transposes of matrices or to copies
+// of rows, see lib/kernels/transpose.hpp:
+//
+//   chw  <-> hwc      one C x HW matrix per image         hcw  <-> hwc  one C x W matrix per row
+//   chw  <-> chwBc    one B x HW matrix per block         chw  <-> hcw  rows of W floats
+//   hwc  <-> chwBc    rows of B floats                    8c  <-> 16c   rows of 8 floats
+//
+// hcw <-> chwBc has no routine: chains serve it.
+//
+// Work is cut into tiles of pixels, small enough that a tile's cache lines, touched once per group
+// of channels, are still in the L2 cache when the next group comes, and large enough for the
+// prefetchers.
+#include "layouts/conversion.hpp"
+
+#include <algorithm>
+
+#include "kernels/kernels.hpp"
+#include "threads.hpp"
+
+namespace convprim {
+namespace {
+
+/// Floats of a tile of all channels.
+constexpr Index kTileFloats = 16 * 1024;
+/// Pixels of a tile of one channel block.
+constexpr Index kBlockTile = 1024;
+
+/// Pixels in a tile: a multiple of 16, so that tiles end with cache lines where planes do.
+Index tile_pixels(Index channels) { return std::max<Index>(16, kTileFloats / channels / 16 * 16); }
+
+Index ceil_div(Index a, Index b) { return (a + b - 1) / b; }
+
+/// A thread takes at least 64 KiB: less is not worth waking one for.
+int useful_threads(const Shape& s, int threads) {
+  return static_cast<int>(std::min<Index>(threads, 1 + s.count() / (16 * 1024)));
+}
+
+/// body(outer, first pixel, pixels) over all tiles of `pixels` pixels in each of `outer` matrices.
+template <class Body>
+void for_tiles(const Shape& s, int threads, Index outer, Index pixels, Index tile, Body&& body) {
+  const Index tiles = ceil_div(pixels, tile);
+  parallel_for(useful_threads(s, threads), outer * tiles, [&](Index item) {
+    const Index first = item % tiles * tile;
+    body(item / tiles, first, std::min(tile, pixels - first));
+  });
+}
+
+/// chw or hcw to hwc, and back: a matrix of channels x pixels for each image, or for each row.
+template <Layout kPlanar, bool kToHwc>
+void planar_hwc(const Shape& s, const float* in, float* out, const ChannelSlice& slice,
+                int threads) noexcept {
+  const auto& k = *kernels::active().transpose;
+  const Layout from = kToHwc ? kPlanar : Layout::hwc, to = kToHwc ? Layout::hwc : kPlanar;
+  const Strides src = strides(from, s), dst = strides(to, s, slice);
+  const Index rows = kPlanar == Layout::hcw ? s.h : 1;
+  const Index pixels = kPlanar == Layout::hcw ? s.w : s.h * s.w;
+  for_tiles(s, threads, s.n * rows, pixels, tile_pixels(s.c),
+            [&](Index outer, Index first, Index count) {
+              const Index n = outer / rows, h = outer % rows;
+              const float* a = in + src.at(n, 0, h, 0) + first * src.w_stride;
+              float* b = out + dst.at(n, 0, h, 0) + first * dst.w_stride;
+              if constexpr (kToHwc) {
+                k.transpose(s.c, count, a, src.c_stride, b, dst.w_stride);
+              } else {
+                k.transpose(count, s.c, a, src.w_stride, b, dst.c_stride);
+              }
+            });
+}
+
+/// chw to blocked and back, block by block.
+template <Layout kBlocked, bool kToBlocked>
+void chw_blocked(const Shape& s, const float* in, float* out, const ChannelSlice& slice,
+                 int threads) noexcept {
+  const auto& k = *kernels::active().transpose;
+  constexpr Index kB = block(kBlocked);
+  const Layout from = kToBlocked ? Layout::chw : kBlocked, to = kToBlocked ? kBlocked : Layout::chw;
+  const Strides src = strides(from, s), dst = strides(to, s, slice);
+  const Index blocks = ceil_div(s.c, kB);
+  for_tiles(s, threads, s.n * blocks, s.h * s.w, kBlockTile,
+            [&](Index outer, Index first, Index count) {
+              const Index n = outer / blocks, c = outer % blocks * kB;
+              const Index valid = std::min(kB, s.c - c);
+              const float* a = in + src.at(n, c, 0, 0) + first * src.w_stride;
+              float* b = out + dst.at(n, c, 0, 0) + first * dst.w_stride;
+              if constexpr (kToBlocked) {
+                k.to_block(kB, valid, count, a, src.c_stride, b);
+              } else {
+                k.from_block(kB, valid, count, a, b, dst.c_stride);
+              }
+            });
+}
+
+/// hwc to blocked and back, by tiles of pixels.
+template <Layout kBlocked, bool kToBlocked>
+void hwc_blocked(const Shape& s, const float* in, float* out, const ChannelSlice& slice,
+                 int threads) noexcept {
+  const auto& k = *kernels::active().transpose;
+  constexpr Index kB = block(kBlocked);
+  const Layout from = kToBlocked ? Layout::hwc : kBlocked, to = kToBlocked ? kBlocked : Layout::hwc;
+  const Strides src = strides(from, s), dst = strides(to, s, slice);
+  for_tiles(s, threads, s.n, s.h * s.w, tile_pixels(s.c), [&](Index n, Index first, Index count) {
+    for (Index c = 0; c < s.c; c += kB) {
+      const Index valid = std::min(kB, s.c - c);
+      const float* a = in + src.at(n, c, 0, 0) + first * src.w_stride;
+      float* b = out + dst.at(n, c, 0, 0) + first * dst.w_stride;
+      if (kToBlocked || valid == kB) {
+        k.copy_lanes(count, valid, kB, a, src.w_stride, b, dst.w_stride);
+      } else {
+        k.copy_rows(count, valid, a, src.w_stride, b, dst.w_stride);
+      }
+    }
+  });
+}
+
+/// chw8c to chw16c and back: half a block of 16 at a time.
+template <bool kWiden>
+void blocked_blocked(const Shape& s, const float* in, float* out, const ChannelSlice& slice,
+                     int threads) noexcept {
+  const auto& k = *kernels::active().transpose;
+  const Layout from = kWiden ? Layout::chw8c : Layout::chw16c;
+  const Layout to = kWiden ? Layout::chw16c : Layout::chw8c;
+  const Strides src = strides(from, s), dst = strides(to, s, slice);
+  const Index blocks = ceil_div(s.c, 16), halves = ceil_div(s.c, 8);
+  for_tiles(
+      s, threads, s.n * blocks, s.h * s.w, kBlockTile, [&](Index outer, Index first, Index count) {
+        const Index n = outer / blocks;
+        for (Index half = outer % blocks * 2; half < outer % blocks * 2 + 2; ++half) {
+          // Beyond the last half there is nothing to read, and zeros to write in the wider.
+          if (half >= halves && !kWiden) break;
+          const Index valid = half < halves ? 8 : 0;
+          const float* a = in + (valid != 0 ? src.at(n, half * 8, 0, 0) : 0);
+          k.copy_lanes(count, valid, 8, a + (valid != 0 ? first * src.w_stride : 0), src.w_stride,
+                       out + dst.at(n, half * 8, 0, 0) + first * dst.w_stride, dst.w_stride);
+        }
+      });
+}
+
+/// chw to hcw and back: channels and rows swap places.
+template <bool kToHcw>
+void chw_hcw(const Shape& s, const float* in, float* out, const ChannelSlice& slice,
+             int threads) noexcept {
+  const auto& k = *kernels::active().transpose;
+  const Layout from = kToHcw ? Layout::chw : Layout::hcw, to = kToHcw ? Layout::hcw : Layout::chw;
+  const Strides src = strides(from, s), dst = strides(to, s, slice);
+  const Index tile = std::max<Index>(1, kTileFloats / (s.c * s.w));
+  for_tiles(s, threads, s.n, s.h, tile, [&](Index n, Index first, Index count) {
+    for (Index c = 0; c < s.c; ++c) {
+      k.copy_rows(count, s.w, in + src.at(n, c, first, 0), src.h_stride,
+                  out + dst.at(n, c, first, 0), dst.h_stride);
+    }
+  });
+}
+
+constexpr Conversion kConversions[] = {
+    {"chw-to-hcw", Layout::chw, Layout::hcw, chw_hcw<true>},
+    {"hcw-to-chw", Layout::hcw, Layout::chw, chw_hcw<false>},
+    {"chw-to-hwc", Layout::chw, Layout::hwc, planar_hwc<Layout::chw, true>},
+    {"hwc-to-chw", Layout::hwc, Layout::chw, planar_hwc<Layout::chw, false>},
+    {"hcw-to-hwc", Layout::hcw, Layout::hwc, planar_hwc<Layout::hcw, true>},
+    {"hwc-to-hcw", Layout::hwc, Layout::hcw, planar_hwc<Layout::hcw, false>},
+    {"chw-to-chw8c", Layout::chw, Layout::chw8c, chw_blocked<Layout::chw8c, true>},
+    {"chw8c-to-chw", Layout::chw8c, Layout::chw, chw_blocked<Layout::chw8c, false>},
+    {"chw-to-chw16c", Layout::chw, Layout::chw16c, chw_blocked<Layout::chw16c, true>},
+    {"chw16c-to-chw", Layout::chw16c, Layout::chw, chw_blocked<Layout::chw16c, false>},
+    {"hwc-to-chw8c", Layout::hwc, Layout::chw8c, hwc_blocked<Layout::chw8c, true>},
+    {"chw8c-to-hwc", Layout::chw8c, Layout::hwc, hwc_blocked<Layout::chw8c, false>},
+    {"hwc-to-chw16c", Layout::hwc, Layout::chw16c, hwc_blocked<Layout::chw16c, true>},
+    {"chw16c-to-hwc", Layout::chw16c, Layout::hwc, hwc_blocked<Layout::chw16c, false>},
+    {"chw8c-to-chw16c", Layout::chw8c, Layout::chw16c, blocked_blocked<true>},
+    {"chw16c-to-chw8c", Layout::chw16c, Layout::chw8c, blocked_blocked<false>},
+};
+
+}  // namespace
+
+std::span<const Conversion> conversions() { return kConversions; }
+
+}  // namespace convprim

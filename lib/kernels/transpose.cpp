@@ -1,0 +1,404 @@
+// Transposes of matrices by square blocks that lie in registers, see transpose.hpp.
+//
+// A block of T x T floats is T loads, log2(T) rounds of two-operand shuffles and T stores. Edges
+// are covered by blocks that overlap their neighbours, or by narrower blocks: a single element
+// moves alone only in matrices with fewer than four rows and columns.
+#include "kernels/transpose.hpp"
+
+#include "kernels/simd.hpp"
+
+namespace convprim::kernels::CONVPRIM_KERNELS {
+namespace {
+
+using std::ptrdiff_t;
+
+template <int V>
+struct PackIndex {
+  using type __attribute__((vector_size(V * 4))) = std::int32_t;
+};
+
+template <int V>
+using P = typename Pack<V>::type;
+
+template <int V>
+CONVPRIM_INLINE P<V> loadp(const float* p) {
+  return *reinterpret_cast<const typename Pack<V>::unaligned*>(p);
+}
+template <int V>
+CONVPRIM_INLINE void storep(float* p, P<V> v) {
+  *reinterpret_cast<typename Pack<V>::unaligned*>(p) = v;
+}
+
+constexpr int smaller(int a, int b) { return a < b ? a : b; }
+
+// Register transposes
+// ----------------------------------------------------------------------------------------------
+// Two rounds work inside groups of four lanes, the others move whole groups: the only shuffles that
+// are one instruction everywhere.
+
+CONVPRIM_INLINE void transpose_registers(P<4> (&r)[4]) {
+  using I = PackIndex<4>::type;
+  const P<4> a = __builtin_shuffle(r[0], r[1], I{0, 4, 1, 5});
+  const P<4> b = __builtin_shuffle(r[0], r[1], I{2, 6, 3, 7});
+  const P<4> c = __builtin_shuffle(r[2], r[3], I{0, 4, 1, 5});
+  const P<4> d = __builtin_shuffle(r[2], r[3], I{2, 6, 3, 7});
+  r[0] = __builtin_shuffle(a, c, I{0, 1, 4, 5});
+  r[1] = __builtin_shuffle(a, c, I{2, 3, 6, 7});
+  r[2] = __builtin_shuffle(b, d, I{0, 1, 4, 5});
+  r[3] = __builtin_shuffle(b, d, I{2, 3, 6, 7});
+}
+
+#if defined(CONVPRIM_KERNELS_AVX2) || defined(CONVPRIM_KERNELS_AVX512)
+CONVPRIM_INLINE void transpose_registers(P<8> (&r)[8]) {
+  using I = PackIndex<8>::type;
+  P<8> t[8];
+  CONVPRIM_UNROLL
+  for (int g = 0; g < 8; g += 4) {
+    const P<8> a = __builtin_shuffle(r[g], r[g + 1], I{0, 8, 1, 9, 4, 12, 5, 13});
+    const P<8> b = __builtin_shuffle(r[g], r[g + 1], I{2, 10, 3, 11, 6, 14, 7, 15});
+    const P<8> c = __builtin_shuffle(r[g + 2], r[g + 3], I{0, 8, 1, 9, 4, 12, 5, 13});
+    const P<8> d = __builtin_shuffle(r[g + 2], r[g + 3], I{2, 10, 3, 11, 6, 14, 7, 15});
+    t[g] = __builtin_shuffle(a, c, I{0, 1, 8, 9, 4, 5, 12, 13});
+    t[g + 1] = __builtin_shuffle(a, c, I{2, 3, 10, 11, 6, 7, 14, 15});
+    t[g + 2] = __builtin_shuffle(b, d, I{0, 1, 8, 9, 4, 5, 12, 13});
+    t[g + 3] = __builtin_shuffle(b, d, I{2, 3, 10, 11, 6, 7, 14, 15});
+  }
+  CONVPRIM_UNROLL
+  for (int k = 0; k < 4; ++k) {
+    r[k] = __builtin_shuffle(t[k], t[k + 4], I{0, 1, 2, 3, 8, 9, 10, 11});
+    r[k + 4] = __builtin_shuffle(t[k], t[k + 4], I{4, 5, 6, 7, 12, 13, 14, 15});
+  }
+}
+#endif
+
+#if defined(CONVPRIM_KERNELS_AVX512)
+CONVPRIM_INLINE void transpose_registers(P<16> (&r)[16]) {
+  using I = PackIndex<16>::type;
+  constexpr I kLow = {0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29};
+  constexpr I kHigh = {2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31};
+  constexpr I kLow2 = {0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29};
+  constexpr I kHigh2 = {2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31};
+  constexpr I kEven = {0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};
+  constexpr I kOdd = {4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31};
+  CONVPRIM_UNROLL
+  for (int g = 0; g < 16; g += 4) {
+    const P<16> a = __builtin_shuffle(r[g], r[g + 1], kLow);
+    const P<16> b = __builtin_shuffle(r[g], r[g + 1], kHigh);
+    const P<16> c = __builtin_shuffle(r[g + 2], r[g + 3], kLow);
+    const P<16> d = __builtin_shuffle(r[g + 2], r[g + 3], kHigh);
+    r[g] = __builtin_shuffle(a, c, kLow2);
+    r[g + 1] = __builtin_shuffle(a, c, kHigh2);
+    r[g + 2] = __builtin_shuffle(b, d, kLow2);
+    r[g + 3] = __builtin_shuffle(b, d, kHigh2);
+  }
+  CONVPRIM_UNROLL
+  for (int k = 0; k < 4; ++k) {
+    const P<16> a = __builtin_shuffle(r[k], r[k + 4], kEven);
+    const P<16> b = __builtin_shuffle(r[k], r[k + 4], kOdd);
+    const P<16> c = __builtin_shuffle(r[k + 8], r[k + 12], kEven);
+    const P<16> d = __builtin_shuffle(r[k + 8], r[k + 12], kOdd);
+    r[k] = __builtin_shuffle(a, c, kEven);
+    r[k + 4] = __builtin_shuffle(b, d, kEven);
+    r[k + 8] = __builtin_shuffle(a, c, kOdd);
+    r[k + 12] = __builtin_shuffle(b, d, kOdd);
+  }
+}
+#endif
+
+/// One block: T columns of the first `rows` source rows (zeros in the rest) become T floats of the
+/// first `cols` destination rows.
+template <int T>
+CONVPRIM_INLINE void move_block(const float* src, ptrdiff_t src_ld, ptrdiff_t rows, float* dst,
+                                ptrdiff_t dst_ld, ptrdiff_t cols) {
+  P<T> r[T];
+  CONVPRIM_UNROLL
+  for (int i = 0; i < T; ++i) r[i] = i < rows ? loadp<T>(src + i * src_ld) : P<T>{};
+  transpose_registers(r);
+  CONVPRIM_UNROLL
+  for (int i = 0; i < T; ++i) {
+    if (i < cols) storep<T>(dst + i * dst_ld, r[i]);
+  }
+}
+
+// Copies of rows
+// ----------------------------------------------------------------------------------------------
+
+/// n floats, V <= n < 2V or a multiple of V more: whole vectors and one that overlaps.
+template <int V>
+CONVPRIM_INLINE void copy_row(ptrdiff_t n, const float* src, float* dst) {
+  ptrdiff_t i = 0;
+  for (; i + V <= n; i += V) storep<V>(dst + i, loadp<V>(src + i));
+  if (i < n) storep<V>(dst + n - V, loadp<V>(src + n - V));
+}
+
+template <int V>
+CONVPRIM_INLINE void copy_rows_by(ptrdiff_t rows, ptrdiff_t n, const float* src, ptrdiff_t src_ld,
+                                  float* dst, ptrdiff_t dst_ld) {
+  for (ptrdiff_t i = 0; i < rows; ++i) copy_row<V>(n, src + i * src_ld, dst + i * dst_ld);
+}
+
+void copy_rows(ptrdiff_t rows, ptrdiff_t n, const float* src, ptrdiff_t src_ld, float* dst,
+               ptrdiff_t dst_ld) {
+  if (n >= kLanes) {
+    copy_rows_by<kLanes>(rows, n, src, src_ld, dst, dst_ld);
+  } else if (n >= 8) {
+    copy_rows_by<smaller(kLanes, 8)>(rows, n, src, src_ld, dst, dst_ld);
+  } else if (n >= 4) {
+    copy_rows_by<4>(rows, n, src, src_ld, dst, dst_ld);
+  } else {
+    for (ptrdiff_t i = 0; i < rows; ++i)
+      for (ptrdiff_t j = 0; j < n; ++j) dst[i * dst_ld + j] = src[i * src_ld + j];
+  }
+}
+
+// General matrices
+// ----------------------------------------------------------------------------------------------
+
+/// R rows, R < 4: the destination's rows are R floats.
+template <int R>
+CONVPRIM_INLINE void few_rows(ptrdiff_t cols, const float* src, ptrdiff_t src_ld, float* dst,
+                              ptrdiff_t dst_ld) {
+  ptrdiff_t j = 0;
+  // Where destination rows touch, four floats are stored and the next row's store mends the excess.
+  const bool dense = R > 1 && dst_ld == R;
+  for (; j + 4 <= cols; j += 4) {
+    P<4> r[4] = {};
+    CONVPRIM_UNROLL
+    for (int i = 0; i < R; ++i) r[i] = loadp<4>(src + i * src_ld + j);
+    transpose_registers(r);
+    CONVPRIM_UNROLL
+    for (int k = 0; k < 4; ++k) {
+      float* p = dst + (j + k) * dst_ld;
+      if (dense && k < 3) {
+        storep<4>(p, r[k]);
+      } else {
+        CONVPRIM_UNROLL
+        for (int i = 0; i < R; ++i) p[i] = r[k][i];
+      }
+    }
+  }
+  for (; j < cols; ++j) {
+    CONVPRIM_UNROLL
+    for (int i = 0; i < R; ++i) dst[j * dst_ld + i] = src[i * src_ld + j];
+  }
+}
+
+/// Q columns, Q < 4: the source's rows are Q floats.
+template <int Q>
+CONVPRIM_INLINE void few_cols(ptrdiff_t rows, const float* src, ptrdiff_t src_ld, float* dst,
+                              ptrdiff_t dst_ld) {
+  ptrdiff_t i = 0;
+  // Four floats are loaded of each row; those beyond Q belong to later rows.
+  for (; (i + 3) * src_ld + 4 <= (rows - 1) * src_ld + Q; i += 4) {
+    P<4> r[4];
+    CONVPRIM_UNROLL
+    for (int k = 0; k < 4; ++k) r[k] = loadp<4>(src + (i + k) * src_ld);
+    transpose_registers(r);
+    CONVPRIM_UNROLL
+    for (int q = 0; q < Q; ++q) storep<4>(dst + q * dst_ld + i, r[q]);
+  }
+  for (; i < rows; ++i) {
+    CONVPRIM_UNROLL
+    for (int q = 0; q < Q; ++q) dst[q * dst_ld + i] = src[i * src_ld + q];
+  }
+}
+
+/// Where the last block of a dimension starts and how wide it is: the narrowest of 4, 8, ... T that
+/// covers the rest n % T; it may overlap the block before.
+template <int T>
+CONVPRIM_INLINE ptrdiff_t tail_width(ptrdiff_t n) {
+  const ptrdiff_t rest = n % T;
+  if (rest == 0) return 0;
+  ptrdiff_t width = 4;
+  while (width < rest) width *= 2;
+  return width;
+}
+
+template <int T>
+struct Transposer {
+  /// rows and cols are T or more.
+  static CONVPRIM_INLINE void whole(ptrdiff_t rows, ptrdiff_t cols, const float* src,
+                                    ptrdiff_t src_ld, float* dst, ptrdiff_t dst_ld) {
+    for (ptrdiff_t i = 0; i < rows; i += T) {
+      if (i + T > rows) i = rows - T;
+      for (ptrdiff_t j = 0; j < cols; j += T) {
+        if (j + T > cols) j = cols - T;
+        move_block<T>(src + i * src_ld + j, src_ld, T, dst + j * dst_ld + i, dst_ld, T);
+      }
+    }
+  }
+
+  /// rows and cols are 4 or more.
+  static void run(ptrdiff_t rows, ptrdiff_t cols, const float* src, ptrdiff_t src_ld, float* dst,
+                  ptrdiff_t dst_ld) {
+    if constexpr (T > 4) {
+      if (rows < T || cols < T) return Transposer<T / 2>::run(rows, cols, src, src_ld, dst, dst_ld);
+      const ptrdiff_t tail_r = tail_width<T>(rows), tail_c = tail_width<T>(cols);
+      const ptrdiff_t main_r = tail_r == T ? rows : rows / T * T;
+      const ptrdiff_t main_c = tail_c == T ? cols : cols / T * T;
+      whole(main_r, main_c, src, src_ld, dst, dst_ld);
+      if (main_c < cols) {
+        const ptrdiff_t j = cols - tail_c;
+        Transposer<T / 2>::run(main_r, tail_c, src + j, src_ld, dst + j * dst_ld, dst_ld);
+      }
+      if (main_r < rows) {
+        const ptrdiff_t i = rows - tail_r;
+        Transposer<T / 2>::run(tail_r, cols, src + i * src_ld, src_ld, dst + i, dst_ld);
+      }
+    } else {
+      whole(rows, cols, src, src_ld, dst, dst_ld);
+    }
+  }
+};
+
+void transpose(ptrdiff_t rows, ptrdiff_t cols, const float* src, ptrdiff_t src_ld, float* dst,
+               ptrdiff_t dst_ld) {
+  if ((rows == 1 && dst_ld == 1) || (cols == 1 && src_ld == 1)) {
+    copy_rows(1, rows * cols, src, 0, dst, 0);
+  } else if (rows >= 4 && cols >= 4) {
+    Transposer<kLanes>::run(rows, cols, src, src_ld, dst, dst_ld);
+  } else if (rows < 4 && rows <= cols) {
+    if (rows == 1) few_rows<1>(cols, src, src_ld, dst, dst_ld);
+    if (rows == 2) few_rows<2>(cols, src, src_ld, dst, dst_ld);
+    if (rows == 3) few_rows<3>(cols, src, src_ld, dst, dst_ld);
+  } else {
+    if (cols == 1) few_cols<1>(rows, src, src_ld, dst, dst_ld);
+    if (cols == 2) few_cols<2>(rows, src, src_ld, dst, dst_ld);
+    if (cols == 3) few_cols<3>(rows, src, src_ld, dst, dst_ld);
+  }
+}
+
+// Channel blocks
+// ----------------------------------------------------------------------------------------------
+
+template <int T, int B>
+CONVPRIM_INLINE void to_block_cols(ptrdiff_t valid, ptrdiff_t cols, const float* src,
+                                   ptrdiff_t src_ld, float* dst) {
+  for (ptrdiff_t j = 0; j < cols; j += T) {
+    if (j + T > cols) j = cols - T;
+    CONVPRIM_UNROLL
+    for (int i = 0; i < B; i += T) {
+      move_block<T>(src + i * src_ld + j, src_ld, valid - i, dst + j * B + i, B, T);
+    }
+  }
+}
+
+template <int T, int B>
+CONVPRIM_INLINE void to_block_any(ptrdiff_t valid, ptrdiff_t cols, const float* src,
+                                  ptrdiff_t src_ld, float* dst) {
+  if (cols >= T) {
+    // A full block's loads are unconditional.
+    if (valid == B) {
+      to_block_cols<T, B>(B, cols, src, src_ld, dst);
+    } else {
+      to_block_cols<T, B>(valid, cols, src, src_ld, dst);
+    }
+  } else if constexpr (T > 4) {
+    to_block_any<T / 2, B>(valid, cols, src, src_ld, dst);
+  } else {
+    for (ptrdiff_t j = 0; j < cols; ++j)
+      for (ptrdiff_t i = 0; i < B; ++i) dst[j * B + i] = i < valid ? src[i * src_ld + j] : 0.0F;
+  }
+}
+
+void to_block(ptrdiff_t block, ptrdiff_t valid, ptrdiff_t cols, const float* src, ptrdiff_t src_ld,
+              float* dst) {
+  if (block == 8) {
+    to_block_any<smaller(kLanes, 8), 8>(valid, cols, src, src_ld, dst);
+  } else {
+    to_block_any<kLanes, 16>(valid, cols, src, src_ld, dst);
+  }
+}
+
+template <int T, int B>
+CONVPRIM_INLINE void from_block_rows(ptrdiff_t valid, ptrdiff_t cols, const float* src, float* dst,
+                                     ptrdiff_t dst_ld) {
+  for (ptrdiff_t j = 0; j < cols; j += T) {
+    if (j + T > cols) j = cols - T;
+    CONVPRIM_UNROLL
+    for (int i = 0; i < B; i += T) {
+      move_block<T>(src + j * B + i, B, T, dst + i * dst_ld + j, dst_ld, valid - i);
+    }
+  }
+}
+
+template <int T, int B>
+CONVPRIM_INLINE void from_block_any(ptrdiff_t valid, ptrdiff_t cols, const float* src, float* dst,
+                                    ptrdiff_t dst_ld) {
+  if (cols >= T) {
+    if (valid == B) {
+      from_block_rows<T, B>(B, cols, src, dst, dst_ld);
+    } else {
+      from_block_rows<T, B>(valid, cols, src, dst, dst_ld);
+    }
+  } else if constexpr (T > 4) {
+    from_block_any<T / 2, B>(valid, cols, src, dst, dst_ld);
+  } else {
+    for (ptrdiff_t i = 0; i < valid; ++i)
+      for (ptrdiff_t j = 0; j < cols; ++j) dst[i * dst_ld + j] = src[j * B + i];
+  }
+}
+
+void from_block(ptrdiff_t block, ptrdiff_t valid, ptrdiff_t cols, const float* src, float* dst,
+                ptrdiff_t dst_ld) {
+  if (block == 8) {
+    from_block_any<smaller(kLanes, 8), 8>(valid, cols, src, dst, dst_ld);
+  } else {
+    from_block_any<kLanes, 16>(valid, cols, src, dst, dst_ld);
+  }
+}
+
+// Rows of lanes
+// ----------------------------------------------------------------------------------------------
+
+/// A row's pieces of 8, 4, 2 and 1 floats, as `valid` says.
+template <int L>
+CONVPRIM_INLINE void copy_pieces(int valid, const float* src, float* dst) {
+  int at = 0;
+  if constexpr (L > 8) {
+    if ((valid & 8) != 0) storep<8>(dst, loadp<8>(src)), at = 8;
+  }
+  if ((valid & 4) != 0) storep<4>(dst + at, loadp<4>(src + at)), at += 4;
+  if ((valid & 2) != 0) dst[at] = src[at], dst[at + 1] = src[at + 1], at += 2;
+  if ((valid & 1) != 0) dst[at] = src[at];
+}
+
+template <int L>
+CONVPRIM_INLINE void copy_lanes_by(ptrdiff_t rows, ptrdiff_t valid, const float* src,
+                                   ptrdiff_t src_ld, float* dst, ptrdiff_t dst_ld) {
+  if (valid == L) {
+    for (ptrdiff_t i = 0; i < rows; ++i) {
+      storep<L>(dst + i * dst_ld, loadp<L>(src + i * src_ld));
+    }
+    return;
+  }
+  // Whole rows are loaded while they end before the last named element, and masked.
+  using I = typename PackIndex<L>::type;
+  I mask{};
+  for (int l = 0; l < L; ++l) mask[l] = l < valid ? -1 : 0;
+  const ptrdiff_t last = (rows - 1) * src_ld + valid;
+  ptrdiff_t i = 0;
+  for (; i < rows && i * src_ld + L <= last; ++i) {
+    storep<L>(dst + i * dst_ld, (P<L>)((I)loadp<L>(src + i * src_ld) & mask));
+  }
+  for (; i < rows; ++i) {
+    storep<L>(dst + i * dst_ld, P<L>{});
+    copy_pieces<L>(static_cast<int>(valid), src + i * src_ld, dst + i * dst_ld);
+  }
+}
+
+void copy_lanes(ptrdiff_t rows, ptrdiff_t valid, ptrdiff_t lanes, const float* src,
+                ptrdiff_t src_ld, float* dst, ptrdiff_t dst_ld) {
+  if (lanes == 8) {
+    copy_lanes_by<8>(rows, valid, src, src_ld, dst, dst_ld);
+  } else {
+    copy_lanes_by<16>(rows, valid, src, src_ld, dst, dst_ld);
+  }
+}
+
+}  // namespace
+
+extern const TransposeKernels kTranspose;
+const TransposeKernels kTranspose = {transpose, to_block, from_block, copy_rows, copy_lanes};
+
+}  // namespace convprim::kernels::CONVPRIM_KERNELS
