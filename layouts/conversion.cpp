@@ -22,6 +22,8 @@ namespace {
 
 /// Floats of a tile of all channels.
 constexpr Index kTileFloats = 16 * 1024;
+/// Channels that are moved together where stores run along planes.
+constexpr Index kGroup = 16;
 /// Pixels of a tile of one channel block.
 constexpr Index kBlockTile = 1024;
 
@@ -54,17 +56,22 @@ void planar_hwc(const Shape& s, const float* in, float* out, const ChannelSlice&
   const Strides src = strides(from, s), dst = strides(to, s, slice);
   const Index rows = kPlanar == Layout::hcw ? s.h : 1;
   const Index pixels = kPlanar == Layout::hcw ? s.w : s.h * s.w;
-  for_tiles(s, threads, s.n * rows, pixels, tile_pixels(s.c),
-            [&](Index outer, Index first, Index count) {
-              const Index n = outer / rows, h = outer % rows;
-              const float* a = in + src.at(n, 0, h, 0) + first * src.w_stride;
-              float* b = out + dst.at(n, 0, h, 0) + first * dst.w_stride;
-              if constexpr (kToHwc) {
-                k.transpose(s.c, count, a, src.c_stride, b, dst.w_stride);
-              } else {
-                k.transpose(count, s.c, a, src.w_stride, b, dst.c_stride);
-              }
-            });
+  for_tiles(
+      s, threads, s.n * rows, pixels, tile_pixels(s.c), [&](Index outer, Index first, Index count) {
+        const Index n = outer / rows, h = outer % rows;
+        const float* a = in + src.at(n, 0, h, 0) + first * src.w_stride;
+        float* b = out + dst.at(n, 0, h, 0) + first * dst.w_stride;
+        if constexpr (kToHwc) {
+          k.transpose(s.c, count, a, src.c_stride, b, dst.w_stride);
+        } else {
+          // Group by group, so that stores run along the planes.
+          for (Index c = 0; c < s.c;) {
+            const Index group = s.c - c < 2 * kGroup ? s.c - c : kGroup;
+            k.transpose(count, group, a + c, src.w_stride, b + c * dst.c_stride, dst.c_stride);
+            c += group;
+          }
+        }
+      });
 }
 
 /// chw to blocked and back, block by block.
@@ -142,7 +149,8 @@ void chw_hcw(const Shape& s, const float* in, float* out, const ChannelSlice& sl
   const auto& k = *kernels::active().transpose;
   const Layout from = kToHcw ? Layout::chw : Layout::hcw, to = kToHcw ? Layout::hcw : Layout::chw;
   const Strides src = strides(from, s), dst = strides(to, s, slice);
-  const Index tile = std::max<Index>(1, kTileFloats / (s.c * s.w));
+  // Runs of less than a few cache lines would waste what is fetched around them.
+  const Index tile = std::max<Index>(ceil_div(128, s.w), kTileFloats / (s.c * s.w));
   for_tiles(s, threads, s.n, s.h, tile, [&](Index n, Index first, Index count) {
     for (Index c = 0; c < s.c; ++c) {
       k.copy_rows(count, s.w, in + src.at(n, c, first, 0), src.h_stride,
