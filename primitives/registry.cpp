@@ -11,6 +11,7 @@ std::vector<const Primitive*> collect() {
     for (const Primitive& row : rows) all.push_back(&row);
   };
   add(sum2d_rows());
+  add(winograd_rows());
 #ifdef CONVPRIM_HAVE_ONEDNN
   add(onednn_rows());
 #endif

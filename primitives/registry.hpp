@@ -8,6 +8,7 @@
 namespace convprim {
 
 std::span<const Primitive> sum2d_rows();
+std::span<const Primitive> winograd_rows();
 #ifdef CONVPRIM_HAVE_ONEDNN
 std::span<const Primitive> onednn_rows();
 #endif

@@ -5,6 +5,7 @@
 #include "kernels/elementwise.hpp"
 #include "kernels/machine.hpp"
 #include "kernels/transpose.hpp"
+#include "kernels/winograd.hpp"
 
 namespace convprim::kernels {
 
@@ -15,6 +16,7 @@ struct Kernels {
   const ElementwiseKernels* elementwise;
   const MachineKernels* machine;
   const TransposeKernels* transpose;
+  const WinogradKernels* winograd;
 };
 
 #define CONVPRIM_DECLARE_ISA(isa) \

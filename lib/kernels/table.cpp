@@ -10,6 +10,7 @@ namespace convprim::kernels::CONVPRIM_KERNELS {
 extern const ElementwiseKernels kElementwise;
 extern const MachineKernels kMachine;
 extern const TransposeKernels kTranspose;
+extern const WinogradKernels kWinograd;
 
 const Kernels kTable = {
     CONVPRIM_STRING(CONVPRIM_KERNELS),
@@ -17,6 +18,7 @@ const Kernels kTable = {
     &kElementwise,
     &kMachine,
     &kTranspose,
+    &kWinograd,
 };
 
 }  // namespace convprim::kernels::CONVPRIM_KERNELS
