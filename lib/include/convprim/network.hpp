@@ -20,6 +20,7 @@ namespace convprim {
 struct Blob {
   std::vector<Index> dims;
   std::shared_ptr<const std::vector<float>> data;
+  std::string name = {};  ///< blobs of one name are one parameter, shared by layers; usually empty
   /// Product of the dims.
   Index count() const {
     Index product = 1;
@@ -177,8 +178,8 @@ struct PermuteOp {
   std::array<int, 4> order = {0, 1, 2, 3};
 };
 
-/// Cuts the input along an axis of (n, c, h, w) into outputs.size() parts; part i ends before
-/// points[i] (the last at the end).
+/// Cuts the input along an axis of (n, c, h, w) into outputs.size() parts: part i ends before
+/// points[i], the last at the end. Equal parts if there are no points.
 struct SliceOp {
   int axis = 1;
   std::vector<Index> points;
@@ -326,7 +327,7 @@ Scenario scenario_of(const Network& net, LayerId id);
 
 /// Gives every blob without data reproducible random values: scaled by fan-in so that activations
 /// keep their size through ReLUs (He et al., arXiv 1502.01852); the values depend on seed, layer
-/// name and blob only.
+/// name (or the blob's, if it has one) and blob only.
 void random_weights(Network& net, std::uint64_t seed = 1);
 
 /// What optimise() did, for the report.

@@ -1,0 +1,174 @@
+// Weights from a .caffemodel: a binary NetParameter whose layers carry blobs. Layers are matched by
+// name; what the network does not have (losses, splits, training data) is ignored.
+#include <fmt/format.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "convprim/error.hpp"
+#include "selector/importers/caffe.hpp"
+#include "selector/importers/file.hpp"
+#include "selector/network_infer.hpp"
+
+namespace convprim::caffe {
+namespace {
+
+using Dims = std::vector<Index>;
+
+Dims dims_of(const BlobProto& blob) {
+  if (blob.has_shape()) return {blob.shape().dim().begin(), blob.shape().dim().end()};
+  if (blob.has_num() || blob.has_channels() || blob.has_height() || blob.has_width()) {
+    return {blob.num(), blob.channels(), blob.height(), blob.width()};
+  }
+  return {std::max(blob.data_size(), blob.double_data_size())};
+}
+
+Dims without_leading_ones(const Dims& dims) {
+  auto first = dims.begin();
+  while (first != dims.end() && *first == 1) ++first;
+  return {first, dims.end()};
+}
+
+/// True if values of shape `from` are those of shape `to` in the same order: equal beside leading
+/// ones (legacy blobs have four axes), or a matrix with a row for each output, as when a fully
+/// connected layer becomes a convolution.
+bool compatible(const Dims& from, const Dims& to) {
+  if (checked_count(from) != checked_count(to)) return false;
+  const Dims a = without_leading_ones(from);
+  const Dims b = without_leading_ones(to);
+  if (a == b || a.size() <= 1 || b.size() <= 1) return true;
+  return (a.size() == 2 || b.size() == 2) && a[0] == b[0];
+}
+
+std::shared_ptr<const std::vector<float>> values_of(const BlobProto& blob, const Dims& transpose) {
+  std::vector<float> values;
+  if (blob.data_size() > 0) {
+    values.assign(blob.data().begin(), blob.data().end());
+  } else {
+    values.reserve(static_cast<std::size_t>(blob.double_data_size()));
+    for (const double x : blob.double_data()) values.push_back(static_cast<float>(x));
+  }
+  if (!transpose.empty()) {  // to [rows][columns] from [columns][rows]
+    const auto rows = static_cast<std::size_t>(transpose[0]);
+    const auto columns = static_cast<std::size_t>(transpose[1]);
+    std::vector<float> turned(values.size());
+    for (std::size_t r = 0; r < rows; ++r) {
+      for (std::size_t c = 0; c < columns; ++c) turned[r * columns + c] = values[c * rows + r];
+    }
+    values = std::move(turned);
+  }
+  return std::make_shared<const std::vector<float>>(std::move(values));
+}
+
+NetParameter read_model(const std::string& path) {
+  constexpr std::size_t kLargest = (std::size_t{1} << 31) - 1;  // protobuf's own limit
+  const std::string bytes = read_file(path, kLargest);
+  switch (content_of(bytes)) {
+    case Content::empty:
+      throw Error(fmt::format("{}: the file is empty; give a .caffemodel.", path));
+    case Content::html:
+      throw Error(fmt::format("{}: this is a web page, not weights; download the raw file.", path));
+    case Content::hdf5:
+      throw Error(
+          fmt::format("{}: weights in HDF5 are not supported; save them as .caffemodel "
+                      "(snapshot_format: BINARYPROTO).",
+                      path));
+    case Content::json:
+    case Content::text:
+      throw Error(
+          fmt::format("{}: this is text, not weights; were the network and the weights "
+                      "swapped?",
+                      path));
+    case Content::binary:
+      break;
+  }
+  NetParameter net;
+  google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
+  google::protobuf::io::CodedInputStream coded(&stream);
+  if (!net.ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage()) {
+    throw Error(
+        fmt::format("{}: this is no .caffemodel, or a broken one: parsing stopped at byte {} "
+                    "of {}; download it again.",
+                    path, coded.CurrentPosition(), bytes.size()));
+  }
+  upgrade(net, {});
+  return net;
+}
+
+}  // namespace
+
+void load_weights(Built& built, const std::string& path) {
+  const NetParameter model = read_model(path);
+  // Layers of one name are matched in order: the first of the file with the first of the network.
+  std::map<std::string, std::vector<const LayerParameter*>> by_name;
+  for (const LayerParameter& layer : model.layer()) {
+    if (layer.blobs_size() > 0) by_name[layer.name()].push_back(&layer);
+  }
+  Network& net = built.net;
+  std::map<std::string, std::vector<LayerId>> users;  // layers of the network that use a name
+  for (const Slot& s : built.slots) {
+    auto& ids = users[s.source];
+    if (ids.empty() || ids.back() != s.layer) ids.push_back(s.layer);
+  }
+  std::map<std::string, std::shared_ptr<const std::vector<float>>> shared;
+  std::set<LayerId> missing;
+  std::size_t loaded = 0;
+  for (const Slot& s : built.slots) {
+    Layer& layer = net.layers[static_cast<std::size_t>(s.layer)];
+    Blob& blob = layer.blobs[s.blob];
+    if (!blob.name.empty() && shared.contains(blob.name)) {
+      blob.data = shared[blob.name];
+      continue;
+    }
+    const auto found = by_name.find(s.source);
+    if (found == by_name.end()) {
+      missing.insert(s.layer);
+      continue;
+    }
+    const auto& ids = users[s.source];
+    const auto nth =
+        static_cast<std::size_t>(std::find(ids.begin(), ids.end(), s.layer) - ids.begin());
+    const LayerParameter& source = *found->second[std::min(nth, found->second.size() - 1)];
+    const auto fail = [&](const std::string& clause) {
+      throw Error(fmt::format("{}: {}: {}.", path, place(net, layer), clause));
+    };
+    if (s.source_blob >= static_cast<std::size_t>(source.blobs_size())) {
+      fail(
+          fmt::format("the weights file has {} blobs for it, the network needs blob {}; do the two "
+                      "files belong together",
+                      source.blobs_size(), s.source_blob + 1));
+    }
+    const BlobProto& from = source.blobs(static_cast<int>(s.source_blob));
+    const Dims dims = dims_of(from);
+    Dims want = blob.dims;
+    if (s.transpose) std::swap(want[0], want[1]);
+    if (!compatible(dims, want)) {
+      fail(
+          fmt::format("blob {} is {} in the weights file, the network needs {}; do the two files "
+                      "belong together",
+                      s.source_blob, str(dims), str(want)));
+    }
+    const Index count = from.data_size() > 0 ? from.data_size() : from.double_data_size();
+    if (count != blob.count()) {
+      fail(fmt::format("blob {} is said to be {} but holds {} values; the weights file is broken",
+                       s.source_blob, str(dims), count));
+    }
+    blob.data = values_of(from, s.transpose ? blob.dims : Dims{});
+    if (!blob.name.empty()) shared[blob.name] = blob.data;
+    ++loaded;
+  }
+  if (loaded == 0 && !built.slots.empty()) {
+    throw Error(fmt::format(
+        "{}: no layer of {} has weights in it; do the two files belong together?", path, net.file));
+  }
+  for (const LayerId id : missing) {
+    net.remarks.push_back(fmt::format("{}: {} has no weights in it.", path,
+                                      place(net, net.layers[static_cast<std::size_t>(id)])));
+  }
+}
+
+}  // namespace convprim::caffe

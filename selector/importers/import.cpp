@@ -1,0 +1,72 @@
+// From a file to a network: which importer, and its stages.
+#include "convprim/import.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "convprim/error.hpp"
+#include "selector/importers/caffe.hpp"
+#include "selector/importers/file.hpp"
+
+namespace convprim {
+namespace {
+
+constexpr std::size_t kLargestText = std::size_t{64} << 20;
+
+}  // namespace
+
+Network import_network_text(std::string_view text, const std::string& name,
+                            const ImportOptions& options) {
+  switch (content_of(text)) {
+    case Content::empty:
+      throw Error(fmt::format("{}: the file is empty; give the network's own file.", name));
+    case Content::html:
+      throw Error(fmt::format(
+          "{}: this is a web page or XML, not a network; download the raw file.", name));
+    case Content::json:
+      throw Error(fmt::format("{}: this is JSON, not a network in Caffe's text format.", name));
+    case Content::hdf5:
+      throw Error(
+          fmt::format("{}: this is an HDF5 file, not a network; give the .prototxt.", name));
+    case Content::binary:
+      throw Error(
+          fmt::format("{}: this is a binary file, not a network in Caffe's text format; if "
+                      "it holds weights, give it with --weights and the .prototxt here.",
+                      name));
+    case Content::text:
+      break;
+  }
+  caffe::Parsed parsed = caffe::parse_text(text, name);
+  caffe::filter_phase(parsed, name, options);
+  caffe::Built built = caffe::build(parsed, name, options);
+  if (!options.weights.empty()) caffe::load_weights(built, options.weights);
+  return std::move(built.net);
+}
+
+Network import_network(const std::string& path, const ImportOptions& options) {
+  return import_network_text(read_file(path, kLargestText), path, options);
+}
+
+std::pair<std::string, std::vector<Index>> parse_input_shape(std::string_view text) {
+  const auto fail = [&] {
+    throw Error(fmt::format("the input shape \"{}\" is not of the form name=1,3,224,224.", text));
+  };
+  const std::size_t equals = text.rfind('=');
+  if (equals == std::string_view::npos || equals == 0) fail();
+  std::vector<Index> dims;
+  const char* at = text.data() + equals + 1;
+  const char* const end = text.data() + text.size();
+  while (true) {
+    Index d = 0;
+    const auto [next, code] = std::from_chars(at, end, d);
+    if (code != std::errc() || d < 1 || dims.size() == 4) fail();
+    dims.push_back(d);
+    if (next == end) break;
+    if (*next != ',' && *next != 'x') fail();
+    at = next + 1;
+  }
+  return {std::string(text.substr(0, equals)), dims};
+}
+
+}  // namespace convprim
