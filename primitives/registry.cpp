@@ -12,6 +12,8 @@ std::vector<const Primitive*> collect() {
   };
   add(sum2d_rows());
   add(winograd_rows());
+  add(direct_blocked_rows());
+  add(implicit_gemm_rows());
 #ifdef CONVPRIM_HAVE_ONEDNN
   add(onednn_rows());
 #endif

@@ -9,6 +9,8 @@ namespace convprim {
 
 std::span<const Primitive> sum2d_rows();
 std::span<const Primitive> winograd_rows();
+std::span<const Primitive> direct_blocked_rows();
+std::span<const Primitive> implicit_gemm_rows();
 #ifdef CONVPRIM_HAVE_ONEDNN
 std::span<const Primitive> onednn_rows();
 #endif

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/elementwise.hpp"
+#include "kernels/gemm.hpp"
 #include "kernels/machine.hpp"
 #include "kernels/transpose.hpp"
 #include "kernels/winograd.hpp"
@@ -14,6 +15,7 @@ struct Kernels {
   const char* isa;  ///< "baseline", "avx2", "avx512" or "neon"
   int lanes;        ///< floats in a register
   const ElementwiseKernels* elementwise;
+  const GemmKernels* gemm;
   const MachineKernels* machine;
   const TransposeKernels* transpose;
   const WinogradKernels* winograd;

@@ -39,7 +39,7 @@ struct Pack {
 
 CONVPRIM_INLINE Vec load(const float* p) { return *reinterpret_cast<const VecU*>(p); }
 CONVPRIM_INLINE void store(float* p, Vec v) { *reinterpret_cast<VecU*>(p) = v; }
-CONVPRIM_INLINE Vec broadcast(float x) { return Vec{} + x; }
+CONVPRIM_INLINE Vec broadcast(float x) { return x - Vec{}; }
 CONVPRIM_INLINE Vec vmax(Vec a, Vec b) { return a > b ? a : b; }
 CONVPRIM_INLINE Vec vmin(Vec a, Vec b) { return a < b ? a : b; }
 

@@ -8,6 +8,7 @@
 namespace convprim::kernels::CONVPRIM_KERNELS {
 
 extern const ElementwiseKernels kElementwise;
+extern const GemmKernels kGemm;
 extern const MachineKernels kMachine;
 extern const TransposeKernels kTranspose;
 extern const WinogradKernels kWinograd;
@@ -16,6 +17,7 @@ const Kernels kTable = {
     CONVPRIM_STRING(CONVPRIM_KERNELS),
     kLanes,
     &kElementwise,
+    &kGemm,
     &kMachine,
     &kTranspose,
     &kWinograd,

@@ -1,0 +1,400 @@
+// Convolution by register tiles over packed weights.
+//
+//   for each group of tiles that fits a cache
+//     for each panel of output channels
+//       for each tile (P pixels) of the group: the kernel of gemm.hpp
+//         for each block of input channels, tap, channel: P x V vectors of sums
+//
+// Output channels are cut into panels of V vectors; panel weights lie in the order in which the
+// kernel reads them. Pixels outside the image read a run of zeros, so that edges need no branch;
+// taps that are outside for a whole tile are skipped. Panels do not cross groups where m/g is a
+// multiple of the vector; elsewhere a panel reads the channels of all its groups, with zero weights
+// for those of the others.
+//
+// Which operand is streamed: a group of tiles reads all of a thread's weights. If these stay in the
+// L2 cache, groups are small, so that their input stays in L1; if not, a group's input fills half
+// of L2, so that weights come from further away as seldom as possible. Threads share pixels or
+// panels, whichever balances better and reads less.
+#include "primitives/direct/tiled.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "buffer.hpp"
+#include "convprim/cpu.hpp"
+#include "kernels/kernels.hpp"
+#include "threads.hpp"
+
+namespace convprim {
+namespace {
+
+using kernels::GemmPanel;
+using kernels::GemmTile;
+
+constexpr Index ceil_div(Index a, Index b) { return (a + b - 1) / b; }
+
+/// Flat tiles keep an offset for each pixel and tap; beyond this many they are not worth it.
+constexpr Index kMaxFlatOffsets = 32768;
+
+class Tiled final : public Convolution {
+ public:
+  Tiled(const Scenario& s, const Weights& weights, const Options& options, Layout in, Layout out,
+        const Tiling& tiling)
+      : s_(s), threads_(options.threads), in_(strides(in, s.in())), gemm_(*kernels::active().gemm) {
+    plan_channels(in, tiling);
+    plan_panels(options, out);
+    pack(weights);
+    plan_tiles(tiling);
+    zeros_ = Buffer::zeros(static_cast<std::size_t>((longest_run_ - 1) * step_ + 1));
+    plan_schedule();
+  }
+
+  std::size_t workspace_bytes() const override { return 0; }
+  std::size_t packed_bytes() const override {
+    return weights_.bytes() + bias_.bytes() + zeros_.bytes() +
+           offsets_.size() * sizeof(std::int32_t);
+  }
+
+  void run(const RunArgs& args) const noexcept override {
+    const int planned = static_cast<int>(pixel_shares_ * panel_shares_);
+    parallel(planned, [&](int thread, int team) {
+      for (int job = thread; job < planned; job += team) run_share(args, job);
+    });
+  }
+
+ private:
+  /// Output channels of one panel; `first` counts stored channels.
+  struct Panel {
+    GemmPanel args;
+    Index first;
+    int vectors;
+    Index c_begin, c_end;       // input channels that it reads
+    std::size_t weights, bias;  // offsets
+  };
+  /// A tile's columns (rows mode) or pixels (flat mode).
+  struct Column {
+    Index out_pixel, in_offset;
+    std::size_t offsets;
+    Index first_tap, taps;
+    int pixels;
+  };
+  /// An output row (rows mode).
+  struct Row {
+    Index out_pixel, in_offset, first_tap, taps;
+  };
+
+  void plan_channels(Layout in, const Tiling& tiling) {
+    c_align_ = block(in);
+    if (c_align_ > 1) {
+      c_block_ = c_align_;
+      step_ = 1;
+    } else if (in == Layout::hwc) {
+      c_block_ = tiling.channel_block > 0 ? std::min(tiling.channel_block, s_.c) : s_.c;
+      step_ = 1;
+    } else {
+      c_block_ = std::min<Index>(tiling.channel_block > 0 ? tiling.channel_block : 16, s_.c);
+      step_ = in_.c_stride;
+    }
+    block_stride_ = c_align_ > 1 ? in_.c_stride : c_block_ * step_;
+  }
+
+  /// Cuts [first, first + vectors) vectors of output channels into panels.
+  void plan_panels(const Options& options, Layout out) {
+    const Index lanes = gemm_.lanes, stored = stored_channels(out, s_.m);
+    const Strides to = strides(out, s_.out(), options.slice), added = strides(out, s_.out());
+    const bool by_group = s_.g > 1 && s_.mg() % lanes == 0;
+    const Index unit = by_group ? s_.mg() : stored;
+    const Index vectors = ceil_div(unit, lanes);
+    const Index pixels = s_.oh * s_.ow;
+    // Two vectors a tile balance loads and multiply-adds best; an odd count ends in three. With few
+    // pixels more vectors make up for them.
+    Index usual = 2;
+    if (pixels <= gemm_.max_pixels[3]) usual = 4;
+    if (vectors == 3) usual = 3;
+    max_pixels_ = gemm_.max_pixels[std::min(usual, vectors) - 1];
+    out_base_ = to.base;
+    out_image_ = to.n_stride;
+    out_pixel_ = to.w_stride;
+    residual_image_ = added.n_stride;
+    residual_pixel_ = added.w_stride;
+    row_gap_ = to.h_stride - s_.ow * to.w_stride;
+    residual_row_gap_ = added.h_stride - s_.ow * added.w_stride;
+    for (Index first = 0; first < stored; first += unit) {
+      for (Index v = 0; v < vectors;) {
+        const Index left = vectors - v;
+        Index take = std::min(usual, left);
+        if (left == 3 && gemm_.max_pixels[2] > 0) take = 3;
+        add_panel(options, out, to, added, first + v * lanes, static_cast<int>(take),
+                  std::min(stored, first + unit));
+        v += take;
+      }
+    }
+  }
+
+  void add_panel(const Options& options, Layout out, const Strides& to, const Strides& added,
+                 Index first, int vectors, Index limit) {
+    const Index lanes = gemm_.lanes, width = vectors * lanes;
+    Panel p{};
+    p.first = first;
+    p.vectors = vectors;
+    GemmPanel& a = p.args;
+    a.valid = std::max<Index>(0, std::min(first + width, s_.m) - first);
+    a.stored = std::min(first + width, limit) - first;
+    a.valid = std::min(a.valid, a.stored);
+    a.lo = options.epilogue.lo;
+    a.hi = options.epilogue.hi;
+    // The kernel sees hwc as one block of all channels.
+    const bool contiguous = out == Layout::hwc;
+    a.block = contiguous ? stored_channels(out, s_.m) : block(out);
+    a.lane = first % a.block;
+    const auto target = [&](GemmPanel::Target& t, const Strides& s) {
+      t.block_stride = s.c_stride;
+      t.pixel_stride = s.w_stride;
+      t.offset = first / a.block * s.c_stride;
+      for (int v = 0; v < vectors; ++v) {
+        const Index c = a.lane + v * lanes;
+        t.vectors[v] = t.offset + c / a.block * s.c_stride + c % a.block;
+      }
+    };
+    target(a.out, to);
+    target(a.residual, added);
+    a.whole = a.valid == width && (contiguous || a.block % lanes == 0);
+    const Index group = first / s_.mg(), last = (first + std::max<Index>(a.valid, 1) - 1) / s_.mg();
+    // A panel of padding lanes alone reads nothing.
+    p.c_begin = a.valid > 0 ? group * s_.cg() / c_align_ * c_align_ : 0;
+    p.c_end = a.valid > 0 ? (last + 1) * s_.cg() : 0;
+    const Index channels = p.c_end - p.c_begin, taps = s_.kh * s_.kw;
+    a.blocks = ceil_div(channels, c_block_);
+    a.len = std::min(c_block_, channels);
+    a.last_len = channels - (a.blocks - 1) * a.len;
+    a.step = step_;
+    a.in_offset = c_align_ > 1 ? p.c_begin / c_align_ * in_.c_stride : p.c_begin * step_;
+    a.block_stride = block_stride_;
+    a.weights_block = a.len * taps * width;
+    longest_run_ = std::max({longest_run_, a.len, a.last_len});
+    p.weights = weight_floats_;
+    p.bias = bias_floats_;
+    weight_floats_ += static_cast<std::size_t>(channels * taps * width);
+    bias_floats_ += static_cast<std::size_t>(width);
+    panels_.push_back(p);
+  }
+
+  void pack(const Weights& weights) {
+    weights_ = Buffer::zeros(weight_floats_);
+    bias_ = Buffer::zeros(bias_floats_);
+    const Index taps = s_.kh * s_.kw;
+    for (Panel& p : panels_) {
+      GemmPanel& a = p.args;
+      float* packed = weights_.data() + p.weights;
+      float* bias = bias_.data() + p.bias;
+      a.weights = packed;
+      a.bias = bias;
+      const Index width = p.vectors * gemm_.lanes;
+      for (Index lane = 0; lane < a.valid; ++lane) {
+        const Index k = p.first + lane;
+        if (weights.bias != nullptr) bias[lane] = weights.bias[k];
+        const Index shift =
+            k / s_.mg() * s_.cg() - p.c_begin;  // of its group in the panel's channels
+        for (Index c = 0; c < s_.cg(); ++c) {
+          const Index b = (shift + c) / a.len, in_block = (shift + c) % a.len;
+          const Index len = b == a.blocks - 1 ? a.last_len : a.len;
+          const float* from = weights.filter + (k * s_.cg() + c) * taps;
+          float* to = packed + b * a.weights_block + in_block * width + lane;
+          for (Index t = 0; t < taps; ++t) to[t * len * width] = from[t];
+        }
+      }
+    }
+  }
+
+  /// First tap index whose input position is inside [0, extent), and one past the last such.
+  static Range taps_inside(Index first, Index dilation, Index count, Index extent) {
+    Index low = 0, high = count;
+    while (low < count && first + low * dilation < 0) ++low;
+    while (high > low && first + (high - 1) * dilation >= extent) --high;
+    return {low, high};
+  }
+
+  void plan_tiles(const Tiling& tiling) {
+    const Index taps = s_.kh * s_.kw, pixels = s_.oh * s_.ow;
+    const bool flat = tiling.tiles == Tiling::Tiles::flat && row_gap_ == 0 &&
+                      residual_row_gap_ == 0 && pixels * taps <= kMaxFlatOffsets;
+    const Index line = flat ? pixels : s_.ow;
+    const Index count = ceil_div(line, max_pixels_);
+    for (Index i = 0; i < count; ++i) {
+      const Range r = share(line, static_cast<int>(i), static_cast<int>(count));
+      columns_.push_back(flat ? flat_tile(r.begin, r.end) : row_tile(r.begin, r.end));
+    }
+    if (flat) {
+      rows_.push_back({0, 0, 0, taps});
+      return;
+    }
+    for (Index y = 0; y < s_.oh; ++y) {
+      const Index top = y * s_.sh - s_.pt;
+      const Range i = taps_inside(top, s_.dh, s_.kh, s_.h);
+      const bool any = i.begin < i.end;
+      rows_.push_back({y * s_.ow, any ? (top + i.begin * s_.dh) * in_.h_stride : 0, i.begin * s_.kw,
+                       (i.end - i.begin) * s_.kw});
+    }
+  }
+
+  Column row_tile(Index begin, Index end) {
+    Column tile{begin, 0, offsets_.size(), 0, s_.kh * s_.kw, static_cast<int>(end - begin)};
+    for (Index i = 0; i < s_.kh; ++i) {
+      for (Index j = 0; j < s_.kw; ++j) {
+        for (Index x = begin; x < end; ++x) {
+          const Index column = x * s_.sw - s_.pl + j * s_.dw;
+          const bool inside = column >= 0 && column < s_.w;
+          add_offset(inside ? i * s_.dh * in_.h_stride + column * in_.w_stride : -1);
+        }
+      }
+    }
+    return tile;
+  }
+
+  Column flat_tile(Index begin, Index end) {
+    Range rows{s_.kh, 0};  // kernel rows that any pixel needs
+    for (Index p = begin; p < end; ++p) {
+      const Range own = taps_inside(p / s_.ow * s_.sh - s_.pt, s_.dh, s_.kh, s_.h);
+      if (own.begin >= own.end) continue;
+      rows = {std::min(rows.begin, own.begin), std::max(rows.end, own.end)};
+    }
+    if (rows.begin >= rows.end) rows = {0, 0};
+    Column tile{begin,
+                0,
+                offsets_.size(),
+                rows.begin * s_.kw,
+                (rows.end - rows.begin) * s_.kw,
+                static_cast<int>(end - begin)};
+    for (Index i = rows.begin; i < rows.end; ++i) {
+      for (Index j = 0; j < s_.kw; ++j) {
+        for (Index p = begin; p < end; ++p) {
+          const Index row = p / s_.ow * s_.sh - s_.pt + i * s_.dh;
+          const Index column = p % s_.ow * s_.sw - s_.pl + j * s_.dw;
+          const bool inside = row >= 0 && row < s_.h && column >= 0 && column < s_.w;
+          add_offset(inside ? row * in_.h_stride + column * in_.w_stride : -1);
+        }
+      }
+    }
+    return tile;
+  }
+
+  void add_offset(Index offset) { offsets_.push_back(static_cast<std::int32_t>(offset)); }
+
+  void plan_schedule() {
+    tiles_ = static_cast<Index>(rows_.size() * columns_.size());
+    const Index all_tiles = s_.n * tiles_, all_panels = static_cast<Index>(panels_.size());
+    const double weight_bytes = static_cast<double>(weights_.bytes());
+    const double in_bytes = 4.0 * static_cast<double>(s_.in().count());
+    const double macs = s_.macs() / threads_ / 32;  // cycles on a wide machine
+    double best = 0;
+    for (Index by_panel = 1; by_panel <= threads_; ++by_panel) {
+      if (threads_ % by_panel != 0) continue;
+      const Index by_pixel = threads_ / by_panel;
+      const double compute = macs * static_cast<double>(ceil_div(all_tiles, by_pixel) * by_pixel) *
+                             static_cast<double>(ceil_div(all_panels, by_panel) * by_panel) /
+                             static_cast<double>(all_tiles * all_panels);
+      const double traffic =
+          weight_bytes / static_cast<double>(by_panel) + in_bytes / static_cast<double>(by_pixel);
+      const double cost = compute + traffic / 16;
+      if (by_panel == 1 || cost < best) {
+        best = cost;
+        panel_shares_ = by_panel;
+        pixel_shares_ = by_pixel;
+      }
+    }
+    const double l2 = static_cast<double>(cache_bytes(2)), l1 = static_cast<double>(cache_bytes(1));
+    const double share_bytes = weight_bytes / static_cast<double>(panel_shares_);
+    const double tile_bytes =
+        std::max(4.0, in_bytes / static_cast<double>(s_.n) / static_cast<double>(tiles_));
+    const double room = share_bytes <= l2 / 2 ? l1 / 2 : l2 / 2;
+    group_ = std::max<Index>(1, static_cast<Index>(room / tile_bytes));
+  }
+
+  void run_share(const RunArgs& args, Index job) const {
+    const Range tiles = share(s_.n * tiles_, static_cast<int>(job / panel_shares_),
+                              static_cast<int>(pixel_shares_));
+    const Range panels =
+        share(static_cast<Index>(panels_.size()), static_cast<int>(job % panel_shares_),
+              static_cast<int>(panel_shares_));
+    for (Index begin = tiles.begin; begin < tiles.end; begin += group_) {
+      const Index end = std::min(begin + group_, tiles.end);
+      for (Index p = panels.begin; p < panels.end; ++p) {
+        const Panel& panel = panels_[static_cast<std::size_t>(p)];
+        for (Index t = begin; t < end; ++t) run_tile(args, panel, t);
+      }
+    }
+  }
+
+  void run_tile(const RunArgs& args, const Panel& panel, Index index) const {
+    const Index n = index / tiles_, in_image = index % tiles_;
+    const auto columns = static_cast<Index>(columns_.size());
+    const Row& row = rows_[static_cast<std::size_t>(in_image / columns)];
+    const Column& column = columns_[static_cast<std::size_t>(in_image % columns)];
+    const Index y = in_image / columns;
+    const Index pixel = row.out_pixel + column.out_pixel;
+    GemmTile tile;
+    tile.in = args.in + n * in_.n_stride + row.in_offset + column.in_offset;
+    tile.zeros = zeros_.data();
+    tile.offsets = offsets_.data() + column.offsets;
+    tile.offset_step = column.pixels;
+    tile.first_tap = row.first_tap + column.first_tap;
+    tile.taps = std::min(row.taps, column.taps);
+    tile.out = args.out + out_base_ + n * out_image_ + pixel * out_pixel_ + y * row_gap_;
+    tile.residual = args.residual == nullptr ? nullptr
+                                             : args.residual + n * residual_image_ +
+                                                   pixel * residual_pixel_ + y * residual_row_gap_;
+    // A panel of more vectors than usual takes fewer pixels at a time.
+    const int most = gemm_.max_pixels[panel.vectors - 1];
+    if (column.pixels <= most) {
+      gemm_.tile[panel.vectors - 1][column.pixels - 1](panel.args, tile);
+      return;
+    }
+    const int parts = (column.pixels + most - 1) / most;
+    for (int part = 0; part < parts; ++part) {
+      const Range r = share(column.pixels, part, parts);
+      GemmTile piece = tile;
+      piece.offsets += r.begin;
+      piece.out += r.begin * out_pixel_;
+      if (piece.residual != nullptr) piece.residual += r.begin * residual_pixel_;
+      gemm_.tile[panel.vectors - 1][r.end - r.begin - 1](panel.args, piece);
+    }
+  }
+
+  Scenario s_;
+  Index threads_;
+  Strides in_;
+  const kernels::GemmKernels& gemm_;
+  // Input channels: alignment of a panel's first, block of the outermost loop, distance of
+  // neighbours and of blocks.
+  Index c_align_ = 1, c_block_ = 1, step_ = 1, block_stride_ = 0, longest_run_ = 1;
+  // Output: offset of the slice, distances of images and pixels; what is between the end of a row
+  // and the next, if anything.
+  Index out_base_ = 0, out_image_ = 0, out_pixel_ = 0, row_gap_ = 0;
+  Index residual_image_ = 0, residual_pixel_ = 0, residual_row_gap_ = 0;
+  std::vector<Panel> panels_;
+  std::size_t weight_floats_ = 0, bias_floats_ = 0;
+  Buffer weights_, bias_, zeros_;
+  // Tiles of an image: rows x columns.
+  Index max_pixels_ = 1, tiles_ = 0;
+  std::vector<Row> rows_;
+  std::vector<Column> columns_;
+  std::vector<std::int32_t> offsets_;
+  Index pixel_shares_ = 1, panel_shares_ = 1, group_ = 1;
+};
+
+}  // namespace
+
+const char* tiled_reject(const Scenario& s, Layout in) {
+  const Strides st = strides(in, s.in());
+  // Offsets inside an image have 32 bits.
+  if (static_cast<double>(st.n_stride) >= 0x1p31) return "an image of 2^31 floats or more";
+  return nullptr;
+}
+
+std::unique_ptr<Convolution> make_tiled(const Scenario& s, const Weights& weights,
+                                        const Options& options, Layout in, Layout out,
+                                        const Tiling& tiling) {
+  return std::make_unique<Tiled>(s, weights, options, in, out, tiling);
+}
+
+}  // namespace convprim
