@@ -14,6 +14,8 @@ std::vector<const Primitive*> collect() {
   add(winograd_rows());
   add(direct_blocked_rows());
   add(implicit_gemm_rows());
+  add(im2_rows());
+  add(conv_1x1_rows());
 #ifdef CONVPRIM_HAVE_ONEDNN
   add(onednn_rows());
 #endif

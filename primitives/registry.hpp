@@ -11,6 +11,12 @@ std::span<const Primitive> sum2d_rows();
 std::span<const Primitive> winograd_rows();
 std::span<const Primitive> direct_blocked_rows();
 std::span<const Primitive> implicit_gemm_rows();
+std::span<const Primitive> im2_rows();
+std::span<const Primitive> kn2_rows();
+std::span<const Primitive> kn2_as_rows();
+std::span<const Primitive> kn2_aa_rows();
+std::span<const Primitive> mec_rows();
+std::span<const Primitive> conv_1x1_rows();
 #ifdef CONVPRIM_HAVE_ONEDNN
 std::span<const Primitive> onednn_rows();
 #endif

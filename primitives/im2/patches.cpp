@@ -1,0 +1,216 @@
+// Writers of patch matrices, see patches.hpp.
+#include "primitives/im2/patches.hpp"
+
+#include <cstring>
+#include <numeric>
+
+namespace convprim::gemm {
+namespace {
+
+void copy(float* to, const float* from, Index count) {
+  std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
+}
+void zero(float* to, Index count) {
+  std::memset(to, 0, static_cast<std::size_t>(count) * sizeof(float));
+}
+
+/// The image row that kernel row i sees at output row y, null in the padding.
+const float* input_row(const PatchPart& part, const float* channel, Index y, Index i) {
+  const Index row = y * part.s.sh - part.s.pt + i * part.s.dh;
+  return row >= 0 && row < part.s.h ? channel + row * part.at.h_stride : nullptr;
+}
+
+/// What tap (c, i, j) sees at the given pixels.
+void gather_tap(const PatchPart& part, Index c, Index i, Index j, Range pixels, bool run,
+                float* to) {
+  const Scenario& s = part.s;
+  const float* channel = part.in + c * part.at.c_stride;
+  for_runs(pixels, s.ow, [&](Index y, Index x, Index length, Index at) {
+    gather_row(s, part.at.w_stride, input_row(part, channel, y, i), j, {x, x + length}, run,
+               to + at);
+  });
+}
+
+/// Calls body(c, i, j, row) for each row of a part of the patch matrix in order cij.
+template <class Body>
+void for_taps(const PatchPart& part, Body&& body) {
+  const Scenario& s = part.s;
+  float* row = part.patch;
+  for (Index r = part.depth.begin; r < part.depth.end; ++r, row += part.ld) {
+    body(r / (s.kh * s.kw), r / s.kw % s.kh, r % s.kw, row);
+  }
+}
+
+/// Kernel row i sees at output row y what kernel row i - period sees at output row y + shift.
+struct Repeat {
+  Index period, shift;
+};
+Repeat repeat(const Scenario& s) {
+  const Index common = std::gcd(s.sh, s.dh);
+  return {s.sh / common, s.dh / common};
+}
+
+/// Kernel rows that are a multiple of the period apart see the same image rows; these are kept
+/// together, one slot for each residue.
+struct Staging {
+  Index slots, rows;
+};
+Staging staging(const Scenario& s, Index output_rows) {
+  const Repeat again = repeat(s);
+  return {std::min(again.period, s.kh), output_rows + (s.kh - 1) / again.period * again.shift};
+}
+
+/// Output rows that `pixels` consecutive ones can touch.
+Index touched_rows(const Scenario& s, Index pixels) {
+  return std::min(s.oh, (pixels + s.ow - 2) / s.ow + 1);
+}
+
+}  // namespace
+
+void gather_row(const Scenario& s, Index w_stride, const float* row, Index j, Range columns,
+                bool run, float* to) {
+  const Index length = columns.end - columns.begin;
+  if (row == nullptr) {
+    zero(to, length);
+    return;
+  }
+  const Range inside = valid_outputs(s.ow, s.w, s.sw, s.pl, j * s.dw);
+  const Index first = std::clamp<Index>(inside.begin - columns.begin, 0, length);
+  const Index last = std::clamp<Index>(inside.end - columns.begin, first, length);
+  zero(to, first);
+  const float* from = row + ((columns.begin + first) * s.sw - s.pl + j * s.dw) * w_stride;
+  if (run) {
+    copy(to + first, from, last - first);
+  } else {
+    const Index step = s.sw * w_stride;
+    for (Index i = first; i < last; ++i, from += step) to[i] = *from;
+  }
+  zero(to + last, length - last);
+}
+
+void copy_columns(const Scenario& s, Index w_stride, const float* row, Index x, Index j, Range part,
+                  float* to) {
+  const Index length = part.end - part.begin;
+  if (row == nullptr) {
+    zero(to, length);
+    return;
+  }
+  const Index column = x * s.sw - s.pl + j * s.dw;
+  const Index first = std::clamp(-column * s.cg(), part.begin, part.end);
+  const Index last = std::clamp((s.w - column) * s.cg(), first, part.end);
+  zero(to, first - part.begin);
+  copy(to + first - part.begin, row + column * w_stride + first, last - first);
+  zero(to + last - part.begin, part.end - last);
+}
+
+Index copy_long_scratch(const Scenario& s, Index pixels) {
+  const Staging stage = staging(s, touched_rows(s, pixels));
+  return stage.slots * stage.rows * s.ow;
+}
+
+void col_scan(const PatchPart& part) {
+  for_taps(part, [&](Index c, Index i, Index j, float* row) {
+    gather_tap(part, c, i, j, part.pixels, false, row);
+  });
+}
+
+void col_copy_short(const PatchPart& part) {
+  for_taps(part, [&](Index c, Index i, Index j, float* row) {
+    gather_tap(part, c, i, j, part.pixels, true, row);
+  });
+}
+
+void col_copy_self(const PatchPart& part) {
+  const Scenario& s = part.s;
+  const Repeat again = repeat(s);
+  const Index count = part.pixels.end - part.pixels.begin;
+  for_taps(part, [&](Index c, Index i, Index j, float* row) {
+    // What the earlier kernel row has already gathered, less what it saw above this tile.
+    const Index skipped = again.shift * s.ow;
+    const Index known = i >= again.period ? std::max<Index>(0, count - skipped) : 0;
+    if (known > 0) copy(row, row - again.period * s.kw * part.ld + skipped, known);
+    gather_tap(part, c, i, j, {part.pixels.begin + known, part.pixels.end}, false, row + known);
+  });
+}
+
+void col_copy_long(const PatchPart& part) {
+  const Scenario& s = part.s;
+  const Index count = part.pixels.end - part.pixels.begin;
+  const Index first = part.pixels.begin / s.ow, last = (part.pixels.end - 1) / s.ow + 1;
+  const Repeat again = repeat(s);
+  const Staging stage = staging(s, last - first);
+  const bool run = s.sw == 1 && part.at.w_stride == 1;
+  const Index taps = s.kh * s.kw;
+  for (Index c = part.depth.begin / taps; c < part.depth.end / taps; ++c) {
+    for (Index j = 0; j < s.kw; ++j) {
+      for (Index i = 0; i < s.kh; ++i) {
+        float* slot = part.scratch + i % stage.slots * stage.rows * s.ow;
+        const Index shift = i / again.period * again.shift;
+        // An earlier kernel row has staged all that it shares with this one.
+        const Index staged = i < again.period ? 0 : shift - again.shift + last - first;
+        for (Index q = std::max(shift, staged); q < shift + last - first; ++q) {
+          const float* row = input_row(part, part.in + c * part.at.c_stride, first + q - shift, i);
+          gather_row(s, part.at.w_stride, row, j, {0, s.ow}, run, slot + q * s.ow);
+        }
+        float* to = part.patch + (c * taps + i * s.kw + j - part.depth.begin) * part.ld;
+        copy(to, slot + shift * s.ow + part.pixels.begin % s.ow, count);
+      }
+    }
+  }
+}
+
+void row_scan(const PatchPart& part) {
+  const Scenario& s = part.s;
+  const Index taps = s.kh * s.kw;
+  for_runs(part.pixels, s.ow, [&](Index y, Index x0, Index length, Index at) {
+    for (Index x = x0; x < x0 + length; ++x) {
+      float* to = part.patch + (at + x - x0) * part.ld;
+      const Index top = y * s.sh - s.pt, left = x * s.sw - s.pl;
+      const bool whole =
+          top >= 0 && top + s.span_h() <= s.h && left >= 0 && left + s.span_w() <= s.w;
+      for (Index c = part.depth.begin / taps; c < part.depth.end / taps; ++c) {
+        const float* from =
+            part.in + c * part.at.c_stride + top * part.at.h_stride + left * part.at.w_stride;
+        for (Index i = 0; i < s.kh; ++i) {
+          const Index row = top + i * s.dh;
+          for (Index j = 0; j < s.kw; ++j) {
+            const Index column = left + j * s.dw;
+            const bool in = whole || (row >= 0 && row < s.h && column >= 0 && column < s.w);
+            *to++ = in ? from[i * s.dh * part.at.h_stride + j * s.dw * part.at.w_stride] : 0.0F;
+          }
+        }
+      }
+    }
+  });
+}
+
+namespace {
+
+/// Patches in order ijc, from a layout whose channels are contiguous: runs of `columns` kernel
+/// columns times all channels (those of the group).
+void row_copy(const PatchPart& part, Index columns) {
+  const Scenario& s = part.s;
+  const Index run = columns * s.cg();
+  for_runs(part.pixels, s.ow, [&](Index y, Index x0, Index length, Index at) {
+    for (Index x = x0; x < x0 + length; ++x) {
+      float* to = part.patch + (at + x - x0) * part.ld;
+      for (Index r = part.depth.begin; r < part.depth.end;) {
+        // The run that r lies in, cut to this part.
+        const Index tap = r / run * columns, begin = r % run;
+        const Index end = std::min(run, begin + part.depth.end - r);
+        copy_columns(s, part.at.w_stride, input_row(part, part.in, y, tap / s.kw), x, tap % s.kw,
+                     {begin, end}, to);
+        to += end - begin;
+        r += end - begin;
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void row_copy_short(const PatchPart& part) { row_copy(part, 1); }
+
+void row_copy_long(const PatchPart& part) { row_copy(part, part.s.kw); }
+
+}  // namespace convprim::gemm
