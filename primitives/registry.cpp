@@ -16,6 +16,7 @@ std::vector<const Primitive*> collect() {
   add(implicit_gemm_rows());
   add(im2_rows());
   add(conv_1x1_rows());
+  add(mec_rows());
 #ifdef CONVPRIM_HAVE_ONEDNN
   add(onednn_rows());
 #endif
