@@ -21,12 +21,6 @@ struct Tap {
 /// Tap (i, j), its outputs cut to `rows`.
 Tap make_tap(const Scenario& s, Index i, Index j, Range rows);
 
-/// A tile in either form: element (k, pixel) lies at k * channel + pixel * pixel_step of data.
-struct Tile {
-  float* data;
-  Index channel_step, pixel_step;
-};
-
 /// Adds what a tap's product holds to a tile of output rows: `from` holds input pixels from row
 /// `from_row` on, `to` output pixels from row `to_row` on, in the same form (ki or not).
 void shift_add(const Scenario& s, bool ki, Index channels, const Tap& tap, const float* from,

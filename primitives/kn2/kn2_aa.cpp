@@ -1,0 +1,198 @@
+// kn2row-aa, kn2col-aa: kn2 that accumulates inside the product.
+//
+// for each band of output rows:
+//   for each kernel column j, for each kernel row i:
+//     out[k][p] += sum over c of W_ij[k][c] * in[c][p + shift(i, j)]      (one product)
+//   bias, residual and clamp on the band
+//
+// Where the output is as wide as the image, a tap is one shift of the image laid out flat, so that
+// all rows of a band are one product whose operands and result lie where they are, each product
+// over the one before. But a shift along the row makes the outputs at its ends see pixels of the
+// row before or behind, where padding should be. Those columns, the same for all taps of a kernel
+// column, are set aside before its products and put back after them: for each row of the band,
+// (kw - 1) * dw elements at most. Where the widths differ, each output row is a product of its own,
+// over the columns that see the image only.
+// Source: Anderson, Vasudevan, Keane and Gregg, arXiv 1709.03395 (accumulating algorithm); the way
+// the row ends are kept right is our own.
+#include "convprim/cpu.hpp"
+#include "primitives/kn2/kn2.hpp"
+#include "primitives/registry.hpp"
+
+namespace convprim {
+namespace {
+
+using namespace gemm;
+
+class Kn2Aa final : public Convolution {
+ public:
+  Kn2Aa(const Primitive& row, const Scenario& s, const Weights& weights, const Options& options)
+      : s_(s),
+        form_(*static_cast<const Form*>(row.params)),
+        threads_(options.threads),
+        flat_(s.ow == s.w),
+        in_(strides(row.in, s.in())),
+        kernel_(pack_kernel(s, weights.filter,
+                            kernel_strides(s, DepthOrder::ijc, form_.depth_major()))),
+        output_(s, row.out, form_.ki, Output::Tiles::any, weights, options) {
+    const auto budget = static_cast<Index>(cache_bytes(2) / 2 / sizeof(float));
+    tiles_ = split_tiles(s, std::max<Index>(512, budget / (s.cg() + s.mg())), s.ow, threads_);
+    for (Index j = 0; j < s.kw; ++j) {
+      const Range x = make_tap(s, 0, j, {0, s.oh}).x;
+      ends_ = std::max(ends_, s.ow - (x.end - x.begin));
+    }
+    // The tap whose products reach every output comes first: it need not find zeros there.
+    for (Index j = 0; j < s.kw; ++j) {
+      for (Index i = 0; i < s.kh; ++i) {
+        if (whole(make_tap(s, i, j, {0, s.oh}), {0, s.oh})) first_i_ = i, first_j_ = j;
+      }
+    }
+  }
+
+  std::size_t workspace_bytes() const override {
+    return static_cast<std::size_t>(threads_ * ends_floats()) * sizeof(float);
+  }
+  std::size_t packed_bytes() const override { return kernel_.bytes() + output_.bytes(); }
+
+  void run(const RunArgs& args) const noexcept override {
+    const Index items = s_.n * tiles_.count();
+    parallel(threads_, [&](int thread, int team) {
+      float* own = static_cast<float*>(args.workspace) + thread * ends_floats();
+      const Range mine = share(items, thread, team);
+      for (Index item = mine.begin; item < mine.end; ++item) {
+        const Range pixels = tiles_.pixels(item % tiles_.count());
+        for (Index g = 0; g < s_.g; ++g) {
+          band(args, item / tiles_.count(), g, tiles_.channels(item % tiles_.count()),
+               {pixels.begin / s_.ow, pixels.end / s_.ow}, own);
+        }
+      }
+    });
+  }
+
+ private:
+  /// Elements set aside: of each channel and row of a tile.
+  Index ends_floats() const {
+    return flat_ ? cache_lines(ends_ * tiles_.tile_channels * (tiles_.tile_pixels / s_.ow)) : 0;
+  }
+  bool whole(const Tap& t, Range rows) const {
+    return t.y.begin == rows.begin && t.y.end == rows.end && t.x.begin == 0 && t.x.end == s_.ow;
+  }
+
+  void band(const RunArgs& args, Index n, Index g, Range k, Range rows, float* own) const {
+    const Range channels{g * s_.mg() + k.begin, g * s_.mg() + k.end};
+    const Range pixels{rows.begin * s_.ow, rows.end * s_.ow};
+    float* tile = output_.tile(args, n, channels.begin, pixels.begin);
+    const float beta = output_.beta(args);
+    const Part part{&args, n, g, channels, rows, tile};
+    if (first_i_ >= 0) {
+      product(part, first_i_, first_j_, beta);
+    } else if (beta == 0.0F) {
+      for (Index i = 0; i < lines(channels, pixels); ++i) {
+        std::fill_n(tile + i * output_.ld(), form_.ki ? size(pixels) : size(channels), 0.0F);
+      }
+    }
+    for (Index j = 0; j < s_.kw; ++j) {
+      const Range x = make_tap(s_, 0, j, rows).x;
+      if (x.begin == x.end) continue;
+      if (flat_) swap_ends(part, x, own, true);
+      for (Index i = 0; i < s_.kh; ++i) {
+        if (i != first_i_ || j != first_j_) product(part, i, j, 1);
+      }
+      if (flat_) swap_ends(part, x, own, false);
+    }
+    output_.finish(args, n, channels, pixels, tile, output_.ld());
+  }
+
+  struct Part {
+    const RunArgs* args;
+    Index n, g;
+    Range channels, rows;
+    float* tile;
+  };
+  static Index size(Range r) { return r.end - r.begin; }
+  Index lines(Range channels, Range pixels) const {
+    return form_.ki ? size(channels) : size(pixels);
+  }
+
+  /// What one tap adds to the tile.
+  void product(const Part& part, Index i, Index j, float beta) const {
+    const Tap t = make_tap(s_, i, j, part.rows);
+    if (t.empty()) return;
+    const bool depth_major = form_.depth_major();
+    const Index depth = s_.cg() * s_.kh * s_.kw, r = (i * s_.kw + j) * s_.cg();
+    const Index k = part.channels.begin - part.g * s_.mg();
+    const Matrix kernel{
+        kernel_.data() + part.g * s_.mg() * depth + (depth_major ? r * s_.mg() + k : k * depth + r),
+        depth_major ? s_.mg() : depth};
+    const Index image_ld = form_.pixel_major() ? in_.w_stride : in_.c_stride;
+    const Index pixel_step = form_.ki ? 1 : output_.ld();
+    const Index rows = flat_ ? size(t.y) : 1;
+    for (Index y = t.y.begin; y < t.y.end; y += rows) {
+      const float* image =
+          part.args->in + in_.at(part.n, part.g * s_.cg(), y + t.down, t.x.begin + t.right);
+      const Index at = (y - part.rows.begin) * s_.ow + t.x.begin;
+      multiply(form_, size(part.channels), (rows - 1) * s_.ow + size(t.x), s_.cg(), kernel,
+               {image, image_ld}, beta, part.tile + at * pixel_step, output_.ld());
+    }
+  }
+
+  /// Copies the columns outside x to `aside`, or back.
+  void swap_ends(const Part& part, Range x, float* aside, bool out) const {
+    const Index ends[] = {0, x.begin, x.end, s_.ow};
+    const Index lines = form_.ki ? size(part.channels) : 1;
+    const Index step = form_.ki ? 1 : output_.ld(), run = form_.ki ? 1 : size(part.channels);
+    for (Index k = 0; k < lines; ++k) {
+      for (Index y = 0; y < size(part.rows); ++y) {
+        float* row = part.tile + k * output_.ld() + y * s_.ow * step;
+        for (const Index* end : {ends, ends + 2}) {
+          for (Index e = end[0]; e < end[1]; ++e, aside += run) {
+            if (out) {
+              std::copy_n(row + e * step, run, aside);
+            } else {
+              std::copy_n(aside, run, row + e * step);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  Scenario s_;
+  Form form_;
+  int threads_;
+  bool flat_;
+  Strides in_;
+  Buffer kernel_;
+  Output output_;
+  Tiles tiles_;
+  Index ends_ = 0;                     // columns that any tap sees no image at
+  Index first_i_ = -1, first_j_ = -1;  // the tap that goes first, if there is one
+};
+
+const char* reject(const Primitive&, const Scenario& s) { return reject_kn2(s); }
+
+std::unique_ptr<Convolution> prepare(const Primitive& row, const Scenario& s,
+                                     const Weights& weights, const Options& options) {
+  return std::make_unique<Kn2Aa>(row, s, weights, options);
+}
+
+constexpr Primitive make(std::string_view name, Layout in, Layout out, const Form& form) {
+  return {name, Family::kn2, in, out, reject, prepare, &form};
+}
+
+constexpr Primitive kRows[] = {
+    // as published
+    make("kn2row-aa-ab", Layout::chw, Layout::chw, kAbKi),
+    make("kn2row-aa-abt", Layout::hwc, Layout::chw, kAbtKi),
+    make("kn2row-aa-atb", Layout::chw, Layout::chw, kAtbKi),
+    make("kn2row-aa-atbt", Layout::hwc, Layout::chw, kAtbtKi),
+    // image x kernel
+    make("kn2col-aa-ab", Layout::hwc, Layout::hwc, kAbIk),
+    make("kn2col-aa-abt", Layout::hwc, Layout::hwc, kAbtIk),
+    make("kn2col-aa-atb", Layout::chw, Layout::hwc, kAtbIk),
+};
+
+}  // namespace
+
+std::span<const Primitive> kn2_aa_rows() { return kRows; }
+
+}  // namespace convprim
