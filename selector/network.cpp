@@ -616,11 +616,45 @@ Range random_range(const Op& op, const Blob& blob, std::size_t i) {
   return {-a, a};
 }
 
+/// Layers whose weights are to be smaller: where tensors are added, variances add up, and dozens of
+/// residual blocks would make the outputs of a network one large number and many zeros.
+std::vector<bool> feeds_sum(const Network& net) {
+  std::vector<bool> marked(net.layers.size(), false);
+  const std::vector<LayerId> made_by = producers(net);
+  const auto mark = [&](TensorId t) {
+    while (true) {
+      const LayerId id = made_by[static_cast<std::size_t>(t)];
+      if (id < 0) return;
+      const Layer& layer = net.layers[static_cast<std::size_t>(id)];
+      if (std::holds_alternative<ConvOp>(layer.op)) marked[static_cast<std::size_t>(id)] = true;
+      const bool passes_on = std::holds_alternative<AffineOp>(layer.op) ||
+                             std::holds_alternative<BatchNormOp>(layer.op) ||
+                             std::holds_alternative<IdentityOp>(layer.op);
+      if (!passes_on || layer.inputs.empty()) return;
+      t = layer.inputs[0];
+    }
+  };
+  for (std::size_t i = 0; i < net.layers.size(); ++i) {
+    const Layer& layer = net.layers[i];
+    const auto* sum = std::get_if<EltwiseOp>(&layer.op);
+    const auto* conv = std::get_if<ConvOp>(&layer.op);
+    if (sum != nullptr && sum->kind == EltwiseOp::Kind::sum && layer.inputs.size() > 1) {
+      for (const TensorId t : layer.inputs) mark(t);
+    } else if (conv != nullptr && conv->epilogue.residual) {
+      marked[i] = true;
+      mark(layer.inputs.at(1));
+    }
+  }
+  return marked;
+}
+
 }  // namespace
 
 void random_weights(Network& net, std::uint64_t seed) {
   std::map<std::string, std::shared_ptr<const std::vector<float>>> shared;
-  for (Layer& layer : net.layers) {
+  const std::vector<bool> halved = feeds_sum(net);
+  for (std::size_t l = 0; l < net.layers.size(); ++l) {
+    Layer& layer = net.layers[l];
     for (std::size_t i = 0; i < layer.blobs.size(); ++i) {
       Blob& blob = layer.blobs[i];
       if (blob.data != nullptr) continue;
@@ -629,7 +663,8 @@ void random_weights(Network& net, std::uint64_t seed) {
         blob.data = it->second;
         continue;
       }
-      const Range range = random_range(layer.op, blob, i);
+      Range range = random_range(layer.op, blob, i);
+      if (halved[l] && i == 0) range = {range.low / 2, range.high / 2};
       const std::uint64_t key =
           mix(seed + mix(hash(blob.name.empty() ? layer.name : blob.name) + i));
       std::vector<float> values(static_cast<std::size_t>(blob.count()));

@@ -590,11 +590,12 @@ void Builder::lrn() {
   if (p.local_size() < 1 || p.local_size() % 2 == 0) {
     fail(fmt::format("local_size is {}; it must be odd", p.local_size()));
   }
+  const bool within = p.norm_region() == LRNParameter::WITHIN_CHANNEL;
   simple(LrnOp{.size = p.local_size(),
                .alpha = p.alpha(),
                .beta = p.beta(),
-               .k = p.k(),
-               .within_channel = p.norm_region() == LRNParameter::WITHIN_CHANNEL});
+               .k = within ? 1 : p.k(),  // Caffe leaves k out there
+               .within_channel = within});
 }
 
 void Builder::batch_norm() {

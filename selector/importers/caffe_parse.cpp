@@ -195,7 +195,7 @@ std::string explain(std::string_view text, const Complaint& error) {
   while (!what.empty() && (what.back() == '.' || what.back() == ' ')) what.pop_back();
   std::replace(what.begin(), what.end(), '\n', ' ');
   return fmt::format(
-      "this is not Caffe text: {}; mend the line, or give the file as its authors "
+      "this does not parse as Caffe text: {}; mend the line, or give the file as its authors "
       "published it",
       what);
 }

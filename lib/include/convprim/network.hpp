@@ -326,8 +326,9 @@ void infer_shapes(Network& net);
 Scenario scenario_of(const Network& net, LayerId id);
 
 /// Gives every blob without data reproducible random values: scaled by fan-in so that activations
-/// keep their size through ReLUs (He et al., arXiv 1502.01852); the values depend on seed, layer
-/// name (or the blob's, if it has one) and blob only.
+/// keep their size through ReLUs (He et al., arXiv 1502.01852), convolutions that feed a sum by
+/// half of that; the values depend on seed, layer name (or the blob's, if it has one) and blob
+/// only.
 void random_weights(Network& net, std::uint64_t seed = 1);
 
 /// What optimise() did, for the report.
