@@ -89,11 +89,9 @@ class Conv1x1 final : public Convolution {
   }
 
   void zero(const RunArgs& args, Index n, Range channels, Range pixels) const {
-    const Index rows = form_.ki ? channels.end - channels.begin : pixels.end - pixels.begin;
-    const Index columns = form_.ki ? pixels.end - pixels.begin : channels.end - channels.begin;
-    if (rows == 0 || columns == 0) return;
-    float* to = output_.tile(args, n, channels.begin, pixels.begin);
-    for (Index i = 0; i < rows; ++i) std::fill_n(to + i * output_.ld(), columns, 0.0F);
+    if (pixels.begin == pixels.end) return;
+    clear_tile(form_.ki, channels.end - channels.begin, pixels.end - pixels.begin,
+               output_.tile(args, n, channels.begin, pixels.begin), output_.ld());
   }
 
   void finish(const RunArgs& args, Index n, Range channels, Range pixels) const {

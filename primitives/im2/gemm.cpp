@@ -33,11 +33,11 @@ KernelStrides kernel_strides(const Scenario& s, DepthOrder order, bool depth_maj
   return {};
 }
 
-Buffer pack_kernel(const Scenario& s, const float* filter, const KernelStrides& to) {
+Buffer pack_kernel(const Scenario& s, const float* filter, const KernelStrides& to, Index panel) {
   Buffer packed(static_cast<std::size_t>(s.filter_count()));
-  const Index group = s.mg() * s.cg() * s.kh * s.kw;
+  if (panel == 0) panel = s.mg();
   for (Index k = 0; k < s.m; ++k) {
-    float* channel = packed.data() + k / s.mg() * group + k % s.mg() * to.k;
+    float* channel = packed.data() + k / panel * panel * s.cg() * s.kh * s.kw + k % panel * to.k;
     for (Index c = 0; c < s.cg(); ++c) {
       for (Index i = 0; i < s.kh; ++i) {
         for (Index j = 0; j < s.kw; ++j) channel[c * to.c + i * to.i + j * to.j] = *filter++;
@@ -172,6 +172,12 @@ Tiles split_tiles(const Scenario& s, Index wide, Index grain, int threads) {
   t.tile_channels = ceil_div(ceil_div(s.mg(), t.channel_tiles), kFewChannels) * kFewChannels;
   t.channel_tiles = ceil_div(s.mg(), t.tile_channels);
   return t;
+}
+
+void clear_tile(bool ki, Index channels, Index pixels, float* tile, Index ld) {
+  for (Index i = 0; i < (ki ? channels : pixels); ++i) {
+    std::fill_n(tile + i * ld, ki ? pixels : channels, 0.0F);
+  }
 }
 
 const char* reject_cut_blocks(Layout in, const Scenario& s) {

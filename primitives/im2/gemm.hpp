@@ -40,7 +40,7 @@ struct Matrix {
 void multiply(const Form& form, Index channels, Index pixels, Index depth, Matrix kernel,
               Matrix image, float beta, float* tile, Index tile_ld);
 
-/// Where the elements of one group's filter go: strides of output channel, input channel, kernel
+/// Where the elements of one panel's filter go: strides of output channel, input channel, kernel
 /// row and column.
 struct KernelStrides {
   Index k, c, i, j;
@@ -52,8 +52,10 @@ enum class DepthOrder : std::uint8_t { cij, ijc, icj };
 /// Strides of a kernel matrix with `depths` elements to a patch.
 KernelStrides kernel_strides(const Scenario& s, DepthOrder order, bool depth_major);
 
-/// The filter rearranged, group after group.
-Buffer pack_kernel(const Scenario& s, const float* filter, const KernelStrides& to);
+/// The filter rearranged, panel after panel of that many output channels (a divisor of a group's;
+/// 0: all of them).
+Buffer pack_kernel(const Scenario& s, const float* filter, const KernelStrides& to,
+                   Index panel = 0);
 
 /// Quotient rounded up; a may be negative, b is positive.
 constexpr Index ceil_div(Index a, Index b) { return a > 0 ? (a + b - 1) / b : -(-a / b); }
@@ -135,6 +137,9 @@ struct Tiles {
 /// Tiles of about `wide` pixels, cut at multiples of `grain`, enough of them to keep the threads
 /// busy; where that would make the tiles too narrow for an efficient product, the channels are cut.
 Tiles split_tiles(const Scenario& s, Index wide, Index grain, int threads);
+
+/// Zeros in a tile of either form.
+void clear_tile(bool ki, Index channels, Index pixels, float* tile, Index ld);
 
 /// Floats rounded up to whole cache lines.
 constexpr Index cache_lines(Index floats) { return (floats + 15) / 16 * 16; }

@@ -86,9 +86,7 @@ class Kn2Aa final : public Convolution {
     if (first_i_ >= 0) {
       product(part, first_i_, first_j_, beta);
     } else if (beta == 0.0F) {
-      for (Index i = 0; i < lines(channels, pixels); ++i) {
-        std::fill_n(tile + i * output_.ld(), form_.ki ? size(pixels) : size(channels), 0.0F);
-      }
+      clear_tile(form_.ki, size(channels), size(pixels), tile, output_.ld());
     }
     for (Index j = 0; j < s_.kw; ++j) {
       const Range x = make_tap(s_, 0, j, rows).x;
@@ -109,9 +107,6 @@ class Kn2Aa final : public Convolution {
     float* tile;
   };
   static Index size(Range r) { return r.end - r.begin; }
-  Index lines(Range channels, Range pixels) const {
-    return form_.ki ? size(channels) : size(pixels);
-  }
 
   /// What one tap adds to the tile.
   void product(const Part& part, Index i, Index j, float beta) const {

@@ -66,7 +66,9 @@ class Kn2As final : public Convolution {
     float* tile =
         direct ? output_.tile(args, n, channels.begin, pixels.begin) : own + product_floats_;
     const Index ld = direct ? output_.ld() : form_.ki ? pixels.end - pixels.begin : count;
-    if (!direct || output_.beta(args) == 0.0F) clear(count, pixels.end - pixels.begin, tile, ld);
+    if (!direct || output_.beta(args) == 0.0F) {
+      clear_tile(form_.ki, count, pixels.end - pixels.begin, tile, ld);
+    }
     const Index depth = s_.cg() * s_.kh * s_.kw;
     const Index image_ld = form_.pixel_major() ? in_.w_stride : in_.c_stride;
     for (Index i = 0; i < s_.kh; ++i) {
@@ -84,12 +86,6 @@ class Kn2As final : public Convolution {
       }
     }
     output_.finish(args, n, channels, pixels, tile, ld);
-  }
-
-  void clear(Index channels, Index pixels, float* tile, Index ld) const {
-    for (Index i = 0; i < (form_.ki ? channels : pixels); ++i) {
-      std::fill_n(tile + i * ld, form_.ki ? pixels : channels, 0.0F);
-    }
   }
 
   Scenario s_;
