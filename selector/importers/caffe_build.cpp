@@ -135,6 +135,7 @@ class Builder {
   void shuffle();
   void parameter();
   void prior_box();
+  void detection() { opaque("detection layers are not run"); }
   void proposal();
   void roi_pooling();
   void psroi_pooling();
@@ -1120,6 +1121,7 @@ const Builder::Row* Builder::find_row(std::string_view type) {
       {"Crop", &Builder::crop},
       {"Deconvolution", &Builder::deconvolution},
       {"DepthwiseConvolution", &Builder::convolution},
+      {"DetectionOutput", &Builder::detection},
       {"Dropout", &Builder::identity},
       {"ELU", &Builder::elu},
       {"Eltwise", &Builder::eltwise},

@@ -60,6 +60,7 @@ constexpr auto kSilent = std::to_array<std::string_view>({"accuracy_param",
                                                           "rand_skip",
                                                           "root_folder",
                                                           "scale",
+                                                          "scale_filler",
                                                           "share_mode",
                                                           "shuffle",
                                                           "slope_filler",
@@ -69,8 +70,14 @@ constexpr auto kSilent = std::to_array<std::string_view>({"accuracy_param",
                                                           "variance_norm",
                                                           "weight_decay",
                                                           "weight_filler"});
-
 static_assert(std::is_sorted(kSilent.begin(), kSilent.end()));
+
+/// Messages of layers that are not run, or that only load images: nothing in them matters beside
+/// what the schema has.
+constexpr auto kSilentMessages = std::to_array<std::string_view>(
+    {"DataParameter", "ImageDataParameter", "PriorBoxParameter", "ProposalParameter",
+     "PsRoiPoolingParameter", "ResizeParameter", "RoiPoolingParameter", "TransformationParameter",
+     "WindowDataParameter"});
 
 struct Complaint {
   int line;  // 1-based
@@ -220,11 +227,13 @@ void read_warnings(const std::vector<Complaint>& warnings, const std::vector<int
     std::smatch m;
     std::string what = w.text;
     if (std::regex_match(w.text, m, kField)) {
-      if (std::binary_search(kSilent.begin(), kSilent.end(), std::string_view(m[2].str())))
-        continue;
-      const std::string message = m[1].str();
-      what = fmt::format("the field \"{}\" of {} is unknown and was skipped", m[2].str(),
-                         message.substr(message.rfind('.') + 1));
+      const std::string field = m[2].str();
+      const std::string message = m[1].str().substr(m[1].str().rfind('.') + 1);
+      const auto has = [](const auto& sorted, const std::string& name) {
+        return std::binary_search(sorted.begin(), sorted.end(), std::string_view(name));
+      };
+      if (has(kSilent, field) || has(kSilentMessages, message)) continue;
+      what = fmt::format("the field \"{}\" of {} is unknown and was skipped", field, message);
     } else if (std::regex_match(w.text, m, kUnknownValue)) {
       const std::string field = m[2].str();
       if (field == "type" && !layer_lines.empty()) {

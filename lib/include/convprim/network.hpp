@@ -43,7 +43,7 @@ struct ConvOp {
   Index dh = 1, dw = 1;
   Index g = 1;
   bool bias = true;
-  Epilogue epilogue;
+  Epilogue epilogue = {};
 };
 
 /// Transposed convolution: each input pixel adds itself times the filter to the output window at
@@ -113,7 +113,7 @@ struct ConcatOp {
 struct EltwiseOp {
   enum class Kind : std::uint8_t { sum, prod, max };
   Kind kind = Kind::sum;
-  std::vector<float> coeff;  ///< empty, or one for each input
+  std::vector<float> coeff = {};  ///< empty, or one for each input
   float lo = -std::numeric_limits<float>::infinity();
   float hi = std::numeric_limits<float>::infinity();
 };
@@ -182,7 +182,7 @@ struct PermuteOp {
 /// points[i], the last at the end. Equal parts if there are no points.
 struct SliceOp {
   int axis = 1;
-  std::vector<Index> points;
+  std::vector<Index> points = {};
 };
 
 /// A box of the input: out[i] = in[begin + step*i] on each axis of (n, c, h, w); an extent of 0
@@ -252,9 +252,9 @@ struct IdentityOp {};
 
 /// A layer that cannot be run, or whose meaning is unknown.
 struct OpaqueOp {
-  std::string why;            ///< one clause, for the report
-  std::vector<Shape> shapes;  ///< of the outputs where they can be known, unknown ones being
-                              ///< all 0; may be shorter than the outputs
+  std::string why;                 ///< one clause, for the report
+  std::vector<Shape> shapes = {};  ///< of the outputs where they can be known, unknown ones being
+                                   ///< all 0; may be shorter than the outputs
 };
 
 using Op =
