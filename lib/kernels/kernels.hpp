@@ -2,9 +2,14 @@
 // library inline function: this header is included by the kernels themselves.
 #pragma once
 
+#include "kernels/activation.hpp"
 #include "kernels/elementwise.hpp"
+#include "kernels/fc.hpp"
 #include "kernels/gemm.hpp"
+#include "kernels/lrn.hpp"
 #include "kernels/machine.hpp"
+#include "kernels/pool.hpp"
+#include "kernels/softmax.hpp"
 #include "kernels/transpose.hpp"
 #include "kernels/winograd.hpp"
 
@@ -14,9 +19,14 @@ namespace convprim::kernels {
 struct Kernels {
   const char* isa;  ///< "baseline", "avx2", "avx512" or "neon"
   int lanes;        ///< floats in a register
+  const ActivationKernels* activation;
   const ElementwiseKernels* elementwise;
+  const FcKernels* fc;
   const GemmKernels* gemm;
+  const LrnKernels* lrn;
   const MachineKernels* machine;
+  const PoolKernels* pool;
+  const SoftmaxKernels* softmax;
   const TransposeKernels* transpose;
   const WinogradKernels* winograd;
 };

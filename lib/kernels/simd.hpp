@@ -43,15 +43,47 @@ CONVPRIM_INLINE Vec broadcast(float x) { return x - Vec{}; }
 CONVPRIM_INLINE Vec vmax(Vec a, Vec b) { return a > b ? a : b; }
 CONVPRIM_INLINE Vec vmin(Vec a, Vec b) { return a < b ? a : b; }
 
+#if defined(CONVPRIM_KERNELS_AVX512)
+CONVPRIM_INLINE unsigned short first_lanes(std::ptrdiff_t n) {
+  return static_cast<unsigned short>(n >= kLanes ? 0xFFFFU : (1U << n) - 1U);
+}
 /// The first n lanes from memory, zeros in the others; reads nothing beyond.
 CONVPRIM_INLINE Vec load_part(const float* p, std::ptrdiff_t n) {
+  return __builtin_ia32_loadups512_mask(p, Vec{}, first_lanes(n));
+}
+/// Stores the first n lanes only.
+CONVPRIM_INLINE void store_part(float* p, Vec v, std::ptrdiff_t n) {
+  __builtin_ia32_storeups512_mask(p, v, first_lanes(n));
+}
+#elif defined(CONVPRIM_KERNELS_AVX2)
+CONVPRIM_INLINE VecI first_lanes(std::ptrdiff_t n) {
+  const int count = n < kLanes ? static_cast<int>(n) : kLanes;
+  return VecI{0, 1, 2, 3, 4, 5, 6, 7} < (VecI{} + count);
+}
+/// The first n lanes from memory, zeros in the others; reads nothing beyond.
+CONVPRIM_INLINE Vec load_part(const float* p, std::ptrdiff_t n) {
+  return __builtin_ia32_maskloadps256(reinterpret_cast<const Vec*>(p), first_lanes(n));
+}
+/// Stores the first n lanes only.
+CONVPRIM_INLINE void store_part(float* p, Vec v, std::ptrdiff_t n) {
+  __builtin_ia32_maskstoreps256(reinterpret_cast<Vec*>(p), first_lanes(n), v);
+}
+#else
+/// The first n lanes from memory, zeros in the others; reads nothing beyond.
+CONVPRIM_INLINE Vec load_part(const float* p, std::ptrdiff_t n) {
+  if (n >= kLanes) return load(p);
   Vec v{};
   for (std::ptrdiff_t i = 0; i < n; ++i) v[i] = p[i];
   return v;
 }
 /// Stores the first n lanes only.
 CONVPRIM_INLINE void store_part(float* p, Vec v, std::ptrdiff_t n) {
+  if (n >= kLanes) {
+    store(p, v);
+    return;
+  }
   for (std::ptrdiff_t i = 0; i < n; ++i) p[i] = v[i];
 }
+#endif
 
 }  // namespace convprim::kernels::CONVPRIM_KERNELS

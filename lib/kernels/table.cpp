@@ -7,18 +7,28 @@
 
 namespace convprim::kernels::CONVPRIM_KERNELS {
 
+extern const ActivationKernels kActivation;
 extern const ElementwiseKernels kElementwise;
+extern const FcKernels kFc;
 extern const GemmKernels kGemm;
+extern const LrnKernels kLrn;
 extern const MachineKernels kMachine;
+extern const PoolKernels kPool;
+extern const SoftmaxKernels kSoftmax;
 extern const TransposeKernels kTranspose;
 extern const WinogradKernels kWinograd;
 
 const Kernels kTable = {
     CONVPRIM_STRING(CONVPRIM_KERNELS),
     kLanes,
+    &kActivation,
     &kElementwise,
+    &kFc,
     &kGemm,
+    &kLrn,
     &kMachine,
+    &kPool,
+    &kSoftmax,
     &kTranspose,
     &kWinograd,
 };

@@ -1,0 +1,19 @@
+// The row tables of this folder's files; registry.cpp joins them.
+#pragma once
+
+#include <span>
+
+#include "layers/layer.hpp"
+
+namespace convprim {
+
+std::span<const LayerImpl> pool_rows();
+std::span<const LayerImpl> lrn_rows();
+std::span<const LayerImpl> fc_rows();
+std::span<const LayerImpl> softmax_rows();
+std::span<const LayerImpl> eltwise_rows();
+std::span<const LayerImpl> activation_rows();
+std::span<const LayerImpl> channelwise_rows();
+std::span<const LayerImpl> move_rows();
+
+}  // namespace convprim
