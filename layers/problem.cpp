@@ -132,7 +132,8 @@ std::string str(const LayerProblem& problem) {
   std::string r{kind(*problem.op)};
   r += std::visit(Parameters{}, *problem.op);
   std::string shapes;
-  for (const Shape& s : problem.in) shapes += fmt::format("{}{}", shapes.empty() ? " " : "+", text(s));
+  for (const Shape& s : problem.in)
+    shapes += fmt::format("{}{}", shapes.empty() ? " " : "+", text(s));
   r += shapes;
   // Only outputs of another shape than the first input's.
   const bool same =

@@ -152,6 +152,7 @@ void TableCopy::order(Nest& nest) {
 void TableCopy::run_nest(const Nest& nest, const float* in, float* out, int thread,
                          int team) const {
   const auto& kernels = *kernels::active().elementwise;
+  const auto& transposes = *kernels::active().transpose;
   const std::vector<Loop>& loops = nest.loops;
   const std::size_t depth = loops.size(), outer = depth - 2;
   constexpr std::size_t kMaxDepth = 10;
@@ -183,7 +184,10 @@ void TableCopy::run_nest(const Nest& nest, const float* in, float* out, int thre
                           rows.out_step, m, n);
     } else if (run.in_step == 1 && run.out_step == 1) {
       const Index skip = begin[outer + 1];
-      kernels.copy_rows(from + skip, rows.in_step, to + skip, rows.out_step, m, n);
+      transposes.copy_rows(m, n, from + skip, rows.in_step, to + skip, rows.out_step);
+    } else if (rows.in_step == 1 && run.out_step == 1) {
+      const Index skip = begin[outer + 1];
+      transposes.transpose(n, m, from + skip * run.in_step, run.in_step, to + skip, rows.out_step);
     } else {
       kernels.copy_strided(from + begin[outer + 1] * run.in_step, rows.in_step, run.in_step,
                            to + begin[outer + 1] * run.out_step, rows.out_step, run.out_step, m, n);

@@ -186,22 +186,6 @@ void binary(const float* a, std::ptrdiff_t a_step, const float* b, std::ptrdiff_
   }
 }
 
-void copy_rows(const float* in, std::ptrdiff_t in_row, float* out, std::ptrdiff_t out_row,
-               std::ptrdiff_t rows, std::ptrdiff_t n) {
-  for (std::ptrdiff_t r = 0; r < rows; ++r, in += in_row, out += out_row) {
-    std::ptrdiff_t i = 0;
-    for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
-      Vec v[4];
-      CONVPRIM_UNROLL
-      for (int k = 0; k < 4; ++k) v[k] = load(in + i + k * kLanes);
-      CONVPRIM_UNROLL
-      for (int k = 0; k < 4; ++k) store(out + i + k * kLanes, v[k]);
-    }
-    for (; i + kLanes <= n; i += kLanes) store(out + i, load(in + i));
-    if (i < n) store_part(out + i, load_part(in + i, n - i), n - i);
-  }
-}
-
 void copy_strided(const float* in, std::ptrdiff_t in_row, std::ptrdiff_t in_step, float* out,
                   std::ptrdiff_t out_row, std::ptrdiff_t out_step, std::ptrdiff_t rows,
                   std::ptrdiff_t n) {
@@ -240,7 +224,6 @@ const ElementwiseKernels kElementwise = {
     affine_periodic,
     prelu_periodic,
     {binary<Add>, binary<Sub>, binary<Mul>, binary<Div>, binary<Max>, binary<Min>, binary<Pow>},
-    copy_rows,
     copy_strided,
     gather_rows};
 

@@ -39,9 +39,6 @@ struct ElementwiseKernels {
   /// out[i] = f(a[i], b[i]); a step of 0 repeats the operand's first element.
   void (*binary[kBinaryKinds])(const float* a, std::ptrdiff_t a_step, const float* b,
                                std::ptrdiff_t b_step, float* out, std::ptrdiff_t n);
-  /// out[r * out_row + i] = in[r * in_row + i] for r < rows, i < n.
-  void (*copy_rows)(const float* in, std::ptrdiff_t in_row, float* out, std::ptrdiff_t out_row,
-                    std::ptrdiff_t rows, std::ptrdiff_t n);
   /// out[r * out_row + i * out_step] = in[r * in_row + i * in_step].
   void (*copy_strided)(const float* in, std::ptrdiff_t in_row, std::ptrdiff_t in_step, float* out,
                        std::ptrdiff_t out_row, std::ptrdiff_t out_step, std::ptrdiff_t rows,
