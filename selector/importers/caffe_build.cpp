@@ -73,7 +73,7 @@ class Builder {
   void remark(const std::string& clause);
 
   // --- shapes ---
-  const Shape& shape(TensorId t) const { return built_.net.tensors[at(t)].shape; }
+  Shape shape(TensorId t) const { return built_.net.tensors[at(t)].shape; }
   int rank(TensorId t) const { return built_.net.tensors[at(t)].rank; }
   Dims dims(TensorId t) const;
   int axis_of(Index axis, int rank, const char* what) const;
@@ -189,7 +189,7 @@ Shape to_shape(const Dims& dims) {
 }
 
 Dims Builder::dims(TensorId t) const {
-  const Shape& s = shape(t);
+  const Shape s = shape(t);
   const Index all[] = {s.n, s.c, s.h, s.w};
   return Dims(all, all + rank(t));
 }
@@ -542,7 +542,7 @@ void Builder::spp() {
   if (p.pyramid_height() < 1 || p.pyramid_height() > 10) {
     fail(fmt::format("pyramid_height is {}; it must be 1 to 10", p.pyramid_height()));
   }
-  const Shape& s = shape(in_[0]);
+  const Shape s = shape(in_[0]);
   std::vector<TensorId> parts;
   for (Index level = 0; level < p.pyramid_height(); ++level) {
     const Index bins = Index{1} << level;
@@ -700,7 +700,7 @@ void Builder::eltwise() {
 void Builder::axpy() {
   // out = a * x + y with one factor a for each channel (squeeze and excitation).
   need_inputs(3, 3);
-  const Shape& s = shape(in_[0]);
+  const Shape s = shape(in_[0]);
   const TensorId factor = s.h == 1 && s.w == 1
                               ? in_[0]
                               : reshaped(in_[0], {s.n, s.c * s.h * s.w, 1, 1}, inner("factor"));
@@ -946,7 +946,7 @@ void Builder::normalize() {
 void Builder::interp() {
   need_inputs(1, 2);
   const InterpParameter& p = p_->interp_param();
-  const Shape& s = shape(in_[0]);
+  const Shape s = shape(in_[0]);
   if (p.pad_beg() > 0 || p.pad_end() > 0) fail("pad_beg and pad_end must not be positive");
   const auto extent = [&](Index in, Index given) {
     in += p.pad_beg() + p.pad_end();
@@ -979,7 +979,7 @@ void Builder::interp() {
 void Builder::upsample() {
   need_inputs(1, 2);
   const UpsampleParameter& p = p_->upsample_param();
-  const Shape& s = shape(in_[0]);
+  const Shape s = shape(in_[0]);
   if (p.scale() < 1 || p.scale() > 1024) fail("its scale must be 1 to 1024");
   ResizeOp op;
   op.oh = p.has_upsample_h() ? p.upsample_h() : s.h * (p.has_scale_h() ? p.scale_h() : p.scale());
@@ -1019,7 +1019,7 @@ void Builder::prior_box() {
     if (p.flip()) ratios.push_back(1 / r);
   }
   const Index boxes = static_cast<Index>(ratios.size()) * p.min_size_size() + p.max_size_size();
-  const Shape& s = shape(in_[0]);
+  const Shape s = shape(in_[0]);
   opaque("detection layers are not run", {{1, 2, s.h * s.w * boxes * 4}});
 }
 
@@ -1048,7 +1048,7 @@ void Builder::psroi_pooling() {
 void Builder::reorg() {
   need_inputs(1, 1);
   const Index stride = p_->reorg_param().stride();
-  const Shape& s = shape(in_[0]);
+  const Shape s = shape(in_[0]);
   if (stride < 1 || stride > 1024) fail("its stride must be 1 to 1024");
   if (p_->reorg_param().reverse()) {
     opaque("its order of elements is that of one fork only",
@@ -1213,13 +1213,15 @@ Built Builder::run() {
       TensorId t = lazy_.contains(bottom) ? lazy_data(bottom) : -1;
       if (t < 0) {
         const auto it = blobs_.find(bottom);
-        if (it == blobs_.end()) {
-          fail(
-              fmt::format("its bottom \"{}\" is made by no layer before it; check the spelling, or "
-                          "the phase of the layer that makes it",
-                          bottom));
+        if (it == blobs_.end() && options_.shapes.contains(bottom)) {
+          feed(bottom, {}, "Input", 0);  // its data layer belongs to the other phase
+        } else if (it == blobs_.end()) {
+          fail(fmt::format(
+              "its bottom \"{}\" is made by no layer before it in this phase; check the "
+              "spelling, or feed it with --input-shape {}=N,C,H,W",
+              bottom, bottom));
         }
-        t = it->second;
+        t = blobs_.at(bottom);
       }
       in_.push_back(t);
       all_known = all_known && known(shape(t));
