@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "convprim/error.hpp"
@@ -161,4 +162,25 @@ TEST_CASE("our networks have the convolutions of the public files of the same ne
     REQUIRE(ours.size() == theirs.size());
     for (std::size_t i = 0; i < ours.size(); ++i) CHECK(ours[i] == theirs[i]);
   }
+}
+
+TEST_CASE("the scenario files list the convolutions of our networks") {
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(test::data("nets"))) {
+    CAPTURE(entry.path().stem().string());
+    const Network net = import_network(entry.path().string());
+    std::set<std::string> want;
+    for (std::size_t i = 0; i < net.layers.size(); ++i) {
+      if (!std::holds_alternative<ConvOp>(net.layers[i].op)) continue;
+      want.insert(scenario_of(net, static_cast<LayerId>(i)).str());
+    }
+    std::set<std::string> got;
+    std::ifstream in(test::data("scenarios/" + entry.path().stem().string() + ".txt"));
+    for (std::string line; std::getline(in, line);) {
+      if (!line.empty() && line[0] != '#') got.insert(Scenario::parse(line).str());
+    }
+    CHECK(got == want);
+    ++files;
+  }
+  CHECK(files >= 11);
 }

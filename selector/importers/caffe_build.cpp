@@ -418,12 +418,11 @@ TensorId Builder::lazy_data(const std::string& name) {
   if (dims.empty() && !given) {
     if (top.top == 0) {
       fail(
-          fmt::format("the shape of \"{}\" is only known to its data base; give it with "
+          fmt::format("the file does not say the shape of \"{}\"; give it with "
                       "--input-shape {}=N,C,H,W",
                       name, name));
     }
-    add(OpaqueOp{"the layer's second output, whose shape only the data base tells", {}}, {},
-        {name});
+    add(OpaqueOp{"a second output of data, whose shape the file does not say", {}}, {}, {name});
   } else {
     if (!given && p_->type() != "Input" && p_->type() != "DummyData" &&
         p_->type() != "MemoryData") {
