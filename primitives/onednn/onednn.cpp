@@ -254,6 +254,20 @@ std::size_t desc_bytes(const Descriptor& descriptor, dnnl_query_t what) {
   return desc != nullptr ? dnnl_memory_desc_get_size(desc) : 0;
 }
 
+/// True if some output position along one axis has all its taps in the padding.
+bool has_empty_window(Index extent, Index outputs, Index kernel, Index stride, Index dilation,
+                      Index before) {
+  for (Index o = 0; o < outputs; ++o) {
+    bool empty = true;
+    for (Index i = 0; i < kernel && empty; ++i) {
+      const Index at = o * stride - before + i * dilation;
+      empty = at < 0 || at >= extent;
+    }
+    if (empty) return true;
+  }
+  return false;
+}
+
 constexpr std::size_t kScratchLimit = std::size_t{2} << 30;
 
 /// Floats that hold so many bytes, in whole cache lines.
@@ -268,17 +282,14 @@ class OneDnn final : public Convolution {
         epilogue_(options.epilogue),
         slice_(options.slice),
         out_(strides(row.out, s.out(), options.slice)) {
-    const ThreadScope scope(threads_);
-    // An image's slice is dense in the layouts whose outermost dimension is the channel.
-    if (slice_.sliced() && layout_ != Layout::hwc && choose(row, with_batch(1)) && !staged_) {
-      images_ = s.n;
-    } else {
-      staged_ = slice_.sliced();
-      if (!choose(row, s)) {
-        throw Error(fmt::format("{} on {}: oneDNN has no such implementation for {} threads",
-                                row.name, s.str(), threads_));
+    // Some kinds refuse a problem that is too small for the threads; reject() asked for one.
+    while (!choose_calls(row)) {
+      if (threads_ == 1) {
+        throw Error(fmt::format("{} on {}: oneDNN has lost its implementation", row.name, s.str()));
       }
+      --threads_;
     }
+    const ThreadScope scope(threads_);
     const Scenario each = with_batch(s.n / images_);
     each_ = each.out();
     ensure(dnnl_primitive_create(executable_.out(), descriptor_.get()), "creating a primitive");
@@ -321,6 +332,20 @@ class OneDnn final : public Convolution {
     Scenario each = s_;
     each.n = n;
     return each;
+  }
+
+  /// Decides how a run calls oneDNN: at once or image by image, into the output or staged.
+  bool choose_calls(const Primitive& row) {
+    const ThreadScope scope(threads_);
+    images_ = 1;
+    staged_ = false;
+    // An image's slice is dense in the layouts whose outermost dimension is the channel.
+    if (slice_.sliced() && layout_ != Layout::hwc && choose(row, with_batch(1)) && !staged_) {
+      images_ = s_.n;
+      return true;
+    }
+    staged_ = slice_.sliced();
+    return choose(row, s_);
   }
 
   /// Takes the row's implementation with as much of the epilogue fused as it allows; false if there
@@ -468,11 +493,34 @@ class OneDnn final : public Convolution {
   Buffer filter_, bias_;
 };
 
+constexpr dnnl_alg_kind_t kDirectAlgorithm = dnnl_convolution_direct;
+constexpr dnnl_alg_kind_t kWinogradAlgorithm = dnnl_convolution_winograd;
+
+constexpr Kind kGemm = {kDirectAlgorithm, "gemm:", "oneDNN has no GEMM implementation"};
+constexpr Kind kDirect = {kDirectAlgorithm, "jit:", "oneDNN has no direct implementation"};
+constexpr Kind k1x1 = {kDirectAlgorithm, "jit_1x1:", "oneDNN has no 1x1 implementation"};
+constexpr Kind kDepthwise = {kDirectAlgorithm, "jit_dw:", "oneDNN has no depthwise implementation"};
+constexpr Kind kBrgemm = {kDirectAlgorithm,
+                          "brgconv:", "oneDNN has no batch-reduce GEMM implementation"};
+constexpr Kind kBrgemm1x1 = {kDirectAlgorithm,
+                             "brgconv_1x1:", "oneDNN has no 1x1 batch-reduce GEMM implementation"};
+constexpr Kind kBrdgmm = {kDirectAlgorithm,
+                          "brdgmm_dw:", "oneDNN has no depthwise batch-reduce implementation"};
+constexpr Kind kWinograd2 = {kWinogradAlgorithm,
+                             "jit_fp32_wino_2x3:", "oneDNN has no F(2x2, 3x3) implementation"};
+constexpr Kind kWinograd4 = {kWinogradAlgorithm,
+                             "jit_wino_4x3:", "oneDNN has no F(4x4, 3x3) implementation"};
+
 const char* reject(const Primitive& row, const Scenario& s) {
   const Kind& kind = *static_cast<const Kind*>(row.params);
   if (kind.algorithm == dnnl_convolution_winograd &&
       (s.kh != 3 || s.kw != 3 || !s.unit_stride() || !s.undilated())) {
     return "needs a dense 3x3 kernel and stride 1";
+  }
+  // 2.6.3's batch-reduce code for outputs that no input reaches faults on more than ten threads.
+  if (&kind == &kBrgemm && (has_empty_window(s.h, s.oh, s.kh, s.sh, s.dh, s.pt) ||
+                            has_empty_window(s.w, s.ow, s.kw, s.sw, s.dw, s.pl))) {
+    return "oneDNN's batch-reduce code fails where a window lies wholly in the padding";
   }
   try {
     const ThreadScope scope(1);
@@ -492,24 +540,6 @@ std::unique_ptr<Convolution> prepare(const Primitive& row, const Scenario& s,
                                      const Weights& weights, const Options& options) {
   return std::make_unique<OneDnn>(row, s, weights, options);
 }
-
-constexpr dnnl_alg_kind_t kDirectAlgorithm = dnnl_convolution_direct;
-constexpr dnnl_alg_kind_t kWinogradAlgorithm = dnnl_convolution_winograd;
-
-constexpr Kind kGemm = {kDirectAlgorithm, "gemm:", "oneDNN has no GEMM implementation"};
-constexpr Kind kDirect = {kDirectAlgorithm, "jit:", "oneDNN has no direct implementation"};
-constexpr Kind k1x1 = {kDirectAlgorithm, "jit_1x1:", "oneDNN has no 1x1 implementation"};
-constexpr Kind kDepthwise = {kDirectAlgorithm, "jit_dw:", "oneDNN has no depthwise implementation"};
-constexpr Kind kBrgemm = {kDirectAlgorithm,
-                          "brgconv:", "oneDNN has no batch-reduce GEMM implementation"};
-constexpr Kind kBrgemm1x1 = {kDirectAlgorithm,
-                             "brgconv_1x1:", "oneDNN has no 1x1 batch-reduce GEMM implementation"};
-constexpr Kind kBrdgmm = {kDirectAlgorithm,
-                          "brdgmm_dw:", "oneDNN has no depthwise batch-reduce implementation"};
-constexpr Kind kWinograd2 = {kWinogradAlgorithm,
-                             "jit_fp32_wino_2x3:", "oneDNN has no F(2x2, 3x3) implementation"};
-constexpr Kind kWinograd4 = {kWinogradAlgorithm,
-                             "jit_wino_4x3:", "oneDNN has no F(4x4, 3x3) implementation"};
 
 constexpr Primitive row(std::string_view name, const Kind& kind, Layout in, Layout out,
                         float error_scale = 1, bool transforms = false) {
