@@ -20,6 +20,7 @@ std::vector<const Primitive*> collect() {
   add(kn2_rows());
   add(kn2_as_rows());
   add(kn2_aa_rows());
+  add(fft_tile_rows());
 #ifdef CONVPRIM_HAVE_ONEDNN
   add(onednn_rows());
 #endif

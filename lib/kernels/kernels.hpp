@@ -3,8 +3,10 @@
 #pragma once
 
 #include "kernels/activation.hpp"
+#include "kernels/complex.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/fc.hpp"
+#include "kernels/fft.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/lrn.hpp"
 #include "kernels/machine.hpp"
@@ -20,8 +22,10 @@ struct Kernels {
   const char* isa;  ///< "baseline", "avx2", "avx512" or "neon"
   int lanes;        ///< floats in a register
   const ActivationKernels* activation;
+  const ComplexKernels* complex;
   const ElementwiseKernels* elementwise;
   const FcKernels* fc;
+  const FftKernels* fft;
   const GemmKernels* gemm;
   const LrnKernels* lrn;
   const MachineKernels* machine;

@@ -8,8 +8,10 @@
 namespace convprim::kernels::CONVPRIM_KERNELS {
 
 extern const ActivationKernels kActivation;
+extern const ComplexKernels kComplex;
 extern const ElementwiseKernels kElementwise;
 extern const FcKernels kFc;
+extern const FftKernels kFft;
 extern const GemmKernels kGemm;
 extern const LrnKernels kLrn;
 extern const MachineKernels kMachine;
@@ -22,8 +24,10 @@ const Kernels kTable = {
     CONVPRIM_STRING(CONVPRIM_KERNELS),
     kLanes,
     &kActivation,
+    &kComplex,
     &kElementwise,
     &kFc,
+    &kFft,
     &kGemm,
     &kLrn,
     &kMachine,

@@ -1,0 +1,144 @@
+// Products of complex spectra, see complex.hpp.
+#include "kernels/complex.hpp"
+
+#include "kernels/simd.hpp"
+
+namespace convprim::kernels::CONVPRIM_KERNELS {
+namespace {
+
+using std::ptrdiff_t;
+
+// Register tiles: accumulators, one panel row of the filter, and a broadcast must fit.
+constexpr int kVectors = kRegisters >= 32 ? 2 : 1;
+#if defined(CONVPRIM_KERNELS_BASELINE)
+constexpr int kPositions = 4;  // without fused multiply-adds each product takes a register
+constexpr int kGaussPositions = 3;
+#else
+constexpr int kPositions = 6;
+constexpr int kGaussPositions = 4;
+#endif
+
+template <int N, int P>
+void plain_tile(const ComplexProduct& p, ptrdiff_t first) {
+  Vec re[P][N] = {}, im[P][N] = {};
+  const float* f = p.filter;
+  for (ptrdiff_t i = 0; i < p.taps; ++i) {
+    const float* x = p.x + first * p.x_position + i * p.x_tap;
+    for (ptrdiff_t c = 0; c < p.channels; ++c) {
+      Vec fr[N], fi[N];
+      CONVPRIM_UNROLL
+      for (int v = 0; v < N; ++v) {
+        fr[v] = load(f + v * kLanes);
+        fi[v] = load(f + (N + v) * kLanes);
+      }
+      CONVPRIM_UNROLL
+      for (int t = 0; t < P; ++t) {
+        const Vec xr = broadcast(x[t * p.x_position + c]);
+        const Vec xi = broadcast(x[t * p.x_position + p.x_plane + c]);
+        CONVPRIM_UNROLL
+        for (int v = 0; v < N; ++v) {
+          re[t][v] += fr[v] * xr;
+          im[t][v] += fi[v] * xr;
+          re[t][v] -= fi[v] * xi;
+          im[t][v] += fr[v] * xi;
+        }
+      }
+      f += 2 * N * kLanes;
+    }
+  }
+  CONVPRIM_UNROLL
+  for (int t = 0; t < P; ++t) {
+    float* y = p.y + (first + t) * p.y_position;
+    CONVPRIM_UNROLL
+    for (int v = 0; v < N; ++v) {
+      store(y + v * kLanes, re[t][v]);
+      store(y + p.y_plane + v * kLanes, im[t][v]);
+    }
+  }
+}
+
+template <int N, int P>
+void gauss_tile(const ComplexProduct& p, ptrdiff_t first) {
+  Vec a[P][N] = {}, b[P][N] = {}, d[P][N] = {};
+  const float* f = p.filter;
+  for (ptrdiff_t i = 0; i < p.taps; ++i) {
+    const float* x = p.x + first * p.x_position + i * p.x_tap;
+    for (ptrdiff_t c = 0; c < p.channels; ++c) {
+      Vec fa[N], fb[N], fd[N];
+      CONVPRIM_UNROLL
+      for (int v = 0; v < N; ++v) {
+        fa[v] = load(f + v * kLanes);
+        fb[v] = load(f + (N + v) * kLanes);
+        fd[v] = load(f + (2 * N + v) * kLanes);
+      }
+      CONVPRIM_UNROLL
+      for (int t = 0; t < P; ++t) {
+        const float* at = x + t * p.x_position + c;
+        const Vec xr = broadcast(at[0]), xi = broadcast(at[p.x_plane]);
+        const Vec sum = broadcast(at[2 * p.x_plane]);
+        CONVPRIM_UNROLL
+        for (int v = 0; v < N; ++v) {
+          a[t][v] += fa[v] * sum;
+          b[t][v] += fb[v] * xr;
+          d[t][v] += fd[v] * xi;
+        }
+      }
+      f += 3 * N * kLanes;
+    }
+  }
+  CONVPRIM_UNROLL
+  for (int t = 0; t < P; ++t) {
+    float* y = p.y + (first + t) * p.y_position;
+    CONVPRIM_UNROLL
+    for (int v = 0; v < N; ++v) {
+      store(y + v * kLanes, a[t][v] - d[t][v]);
+      store(y + p.y_plane + v * kLanes, a[t][v] + b[t][v]);
+    }
+  }
+}
+
+/// The last positions, fewer than a full tile.
+template <int N, int P, bool gauss>
+void rest(const ComplexProduct& p, ptrdiff_t first, ptrdiff_t count) {
+  if constexpr (P > 0) {
+    if (count < P) return rest<N, P - 1, gauss>(p, first, count);
+    if constexpr (gauss) {
+      gauss_tile<N, P>(p, first);
+    } else {
+      plain_tile<N, P>(p, first);
+    }
+  }
+}
+
+template <int N, int P, bool gauss>
+void all_positions(const ComplexProduct& p) {
+  ptrdiff_t t = 0;
+  for (; t + P <= p.positions; t += P) {
+    if constexpr (gauss) {
+      gauss_tile<N, P>(p, t);
+    } else {
+      plain_tile<N, P>(p, t);
+    }
+  }
+  rest<N, P - 1, gauss>(p, t, p.positions - t);
+}
+
+template <int P, bool gauss>
+void product(const ComplexProduct& p) {
+  if constexpr (kVectors > 1) {
+    if (p.vectors > 1) return all_positions<kVectors, P, gauss>(p);
+  }
+  all_positions<1, P, gauss>(p);
+}
+
+}  // namespace
+
+extern const ComplexKernels kComplex;
+const ComplexKernels kComplex = {kLanes,
+                                 kVectors,
+                                 kPositions,
+                                 kGaussPositions,
+                                 product<kPositions, false>,
+                                 product<kGaussPositions, true>};
+
+}  // namespace convprim::kernels::CONVPRIM_KERNELS

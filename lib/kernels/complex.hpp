@@ -1,0 +1,40 @@
+// Products of complex spectra: the matrix product in the middle of an FFT convolution.
+//
+//   y(t, m) = sum over taps i, channels c of filter(i, c, m) * x(t + i, c)
+//
+// all complex, for a panel of outputs m that fills a few registers and any number of positions t.
+// Real and imaginary parts lie in planes of their own, so that a product is four multiply-adds on
+// whole registers, or three in Gauss's form, which trades one multiply-add for filter and input
+// planes that hold sums (Zlateski et al., arXiv 1809.07851).
+#pragma once
+
+#include <cstddef>
+
+namespace convprim::kernels {
+
+/// One frequency, one panel. Offsets count floats.
+struct ComplexProduct {
+  /// [taps][channels][planes][vectors * lanes]. Planes: re, im; in Gauss's form re, im - re, re +
+  /// im.
+  const float* filter;
+  /// x(t, c) is at x + t * x_position + c, its further planes x_plane apart: re, im; in Gauss's
+  /// form also re + im.
+  const float* x;
+  std::ptrdiff_t x_position, x_plane;
+  std::ptrdiff_t x_tap;  ///< from the positions of one tap to those of the next
+  float* y;              ///< y(t, m) is at y + t * y_position + m; im is y_plane behind
+  std::ptrdiff_t y_position, y_plane;
+  std::ptrdiff_t taps, channels, positions;
+  int vectors;  ///< 1 to ComplexKernels::vectors
+};
+
+struct ComplexKernels {
+  int lanes;            ///< floats in a vector
+  int vectors;          ///< vectors in the widest panel
+  int positions;        ///< positions in a register tile
+  int gauss_positions;  ///< the same in Gauss's form
+  void (*product)(const ComplexProduct&);
+  void (*gauss_product)(const ComplexProduct&);
+};
+
+}  // namespace convprim::kernels

@@ -1,0 +1,396 @@
+// fft-8x8-*, fft-16x16-*, fft-32x32-*: products in the frequency domain, tile by tile, with
+// overlap-save.
+//
+// An input tile of T x T pixels gives (T - kh + 1) x (T - kw + 1) outputs (kh, kw: what the dilated
+// kernel spans); neighbouring tiles overlap by the rest. For each tile t, frequency f
+//
+//   Y(f, t, k) = sum over c of X(f, t, c) * conj(F(f, c, k)),
+//
+// a complex matrix product for each of the T^2/2 + 2 frequencies that are not redundant. Loops:
+//
+//   blocks of tiles
+//     tiles x vectors of input channels:    load the tile, transform it
+//     frequencies x panels of outputs:      multiply
+//     tiles x vectors of output channels:   transform back, epilogue, store
+//
+// each of the three shared out among the threads. A vector's lanes are channels throughout, so that
+// the transforms are plain vector code; channel-major layouts are transposed on the way in and out.
+// The Gauss rows take three real products for a complex one, at the price of a third plane in both
+// operands. Source: Zlateski, Jia, Li, Durand, arXiv 1809.07851 (its "regular" and "Gauss" FFT).
+// The transforms are ours: these rows need no FFTW.
+#include <algorithm>
+#include <vector>
+
+#include "buffer.hpp"
+#include "kernels/kernels.hpp"
+#include "primitives/registry.hpp"
+#include "threads.hpp"
+
+namespace convprim {
+namespace {
+
+constexpr std::size_t kPackedLimit = std::size_t{1} << 30;
+constexpr std::size_t kWorkspaceLimit = std::size_t{1} << 30;
+constexpr Index kBlockFloats = Index{8} << 20;  // spectra of one block of tiles, input and output
+
+/// A row's own columns.
+struct Variant {
+  int tile;    ///< 0, 1, 2: 8, 16, 32 pixels
+  bool gauss;  ///< three products instead of four
+};
+
+Index round_up(Index x, Index unit) { return (x + unit - 1) / unit * unit; }
+
+/// An odd number of cache lines: frequencies then fall into different cache sets.
+Index odd_lines(Index floats) { return round_up(floats, 16) | 16; }
+
+/// Extents that follow from the scenario, the row and the instruction set.
+struct Geometry {
+  Geometry(const Scenario& s, const Variant& v)
+      : transform(kernels::active().fft->tiles[v.tile]),
+        lanes(kernels::active().lanes),
+        planes(v.gauss ? 3 : 2),
+        t(transform.size),
+        frequencies(transform.frequencies),
+        out_h(t - s.span_h() + 1),
+        out_w(t - s.span_w() + 1),
+        tiles_y((s.oh + out_h - 1) / out_h),
+        tiles_x((s.ow + out_w - 1) / out_w),
+        tiles(s.n * tiles_y * tiles_x),
+        c_vectors((s.c + lanes - 1) / lanes),
+        group_vectors((s.mg() + lanes - 1) / lanes),
+        m_vectors(s.g * group_vectors) {
+    x_position = planes * c_vectors * lanes;
+    y_position = 2 * m_vectors * lanes;
+    packed_floats = frequencies * m_vectors * lanes * s.cg() * planes;
+    const auto& products = *kernels::active().complex;
+    const Index unit = v.gauss ? products.gauss_positions : products.positions;
+    const Index per_tile = frequencies * (x_position + y_position);
+    // Enough tiles that reading the filter's spectra costs little beside the products.
+    block = std::clamp(kBlockFloats / per_tile / unit * unit, std::min(8 * unit, tiles), tiles);
+    x_frequency = odd_lines(block * x_position);
+    y_frequency = odd_lines(block * y_position);
+    tile_floats = t * t * lanes;
+    scratch_floats = kernels::fft_scratch_floats(static_cast<int>(t), static_cast<int>(lanes));
+  }
+  Index spectra_floats() const { return frequencies * (x_frequency + y_frequency); }
+  Index thread_floats() const { return 2 * tile_floats + scratch_floats; }
+
+  const kernels::TileFft& transform;
+  Index lanes, planes, t, frequencies;
+  Index out_h, out_w;              // outputs of one tile
+  Index tiles_y, tiles_x, tiles;   // tiles of an image, of the batch
+  Index c_vectors;                 // vectors of input channels
+  Index group_vectors, m_vectors;  // vectors of output channels in a group, in all
+  Index x_position, y_position;    // floats of one tile at one frequency
+  Index x_frequency, y_frequency;  // floats from one frequency to the next
+  Index packed_floats, block;      // block: tiles transformed at a time
+  Index tile_floats, scratch_floats;
+};
+
+class TileFftConvolution final : public Convolution {
+ public:
+  TileFftConvolution(const Primitive& row, const Scenario& s, const Weights& weights,
+                     const Options& options)
+      : s_(s),
+        v_(*static_cast<const Variant*>(row.params)),
+        g_(s, v_),
+        threads_(options.threads),
+        epilogue_(options.epilogue),
+        in_(strides(row.in, s.in())),
+        residual_(strides(row.out, s.out())),
+        out_(strides(row.out, s.out(), options.slice)),
+        filter_(static_cast<std::size_t>(g_.packed_floats)),
+        bias_(Buffer::zeros(static_cast<std::size_t>(g_.m_vectors * g_.lanes))) {
+    const Index width = kernels_.complex->vectors;
+    for (Index group = 0; group < s.g; ++group) {
+      for (Index v = 0; v < g_.group_vectors; v += width) {
+        panels_.push_back(
+            {group, group * g_.group_vectors + v, std::min(width, g_.group_vectors - v)});
+      }
+      if (weights.bias != nullptr) {
+        std::copy_n(weights.bias + group * s.mg(), s.mg(),
+                    bias_.data() + group * g_.group_vectors * g_.lanes);
+      }
+    }
+    pack(weights.filter);
+  }
+
+  std::size_t workspace_bytes() const override {
+    return static_cast<std::size_t>(g_.spectra_floats() + threads_ * g_.thread_floats()) * 4;
+  }
+  std::size_t packed_bytes() const override { return filter_.bytes() + bias_.bytes(); }
+
+  void run(const RunArgs& args) const noexcept override {
+    auto* x = static_cast<float*>(args.workspace);
+    float* y = x + g_.frequencies * g_.x_frequency;
+    float* scratch = y + g_.frequencies * g_.y_frequency;
+    const auto panels = static_cast<Index>(panels_.size());
+    parallel(threads_, [&](int thread, int team) {
+      float* own = scratch + thread * g_.thread_floats();
+      for (Index first = 0; first < g_.tiles; first += g_.block) {
+        const Index count = std::min(g_.block, g_.tiles - first);
+        const Range loads = share(count * g_.c_vectors, thread, team);
+        for (Index i = loads.begin; i < loads.end; ++i) {
+          const Index tile = i / g_.c_vectors, v = i % g_.c_vectors;
+          transform_input(args.in, first + tile, v, x + tile * g_.x_position + v * g_.lanes, own);
+        }
+        team_barrier(team);
+        const Range products = share(g_.frequencies * panels, thread, team);
+        for (Index i = products.begin; i < products.end; ++i) {
+          multiply(i / panels, panels_[static_cast<std::size_t>(i % panels)], count, x, y);
+        }
+        team_barrier(team);
+        // The next block's input may be transformed meanwhile: x has been read, y is written only
+        // after the next barrier.
+        const Range stores = share(count * g_.m_vectors, thread, team);
+        for (Index i = stores.begin; i < stores.end; ++i) {
+          const Index tile = i / g_.m_vectors, v = i % g_.m_vectors;
+          transform_output(args, first + tile, v, y + tile * g_.y_position + v * g_.lanes, own);
+        }
+      }
+    });
+  }
+
+ private:
+  struct Panel {
+    Index group, vector, vectors;
+  };
+
+  /// Where a tile begins, in output coordinates.
+  struct Place {
+    Index n, y, x;
+  };
+  Place place(Index tile) const {
+    const Index in_image = tile % (g_.tiles_y * g_.tiles_x);
+    return {tile / (g_.tiles_y * g_.tiles_x), in_image / g_.tiles_x * g_.out_h,
+            in_image % g_.tiles_x * g_.out_w};
+  }
+
+  /// Spectra of the filters, conjugated (the kernel is not flipped) and scaled by 1/T^2.
+  void pack(const float* filter) {
+    const float scale = 1.0F / static_cast<float>(g_.t * g_.t);
+    const auto panels = static_cast<Index>(panels_.size());
+    Buffer scratch(static_cast<std::size_t>(
+        threads_ * (2 * g_.frequencies * g_.lanes + g_.tile_floats + g_.scratch_floats)));
+    parallel(threads_, [&](int thread, int team) {
+      float* tile = scratch.data() + static_cast<Index>(scratch.size()) / threads_ * thread;
+      float* work = tile + g_.tile_floats;
+      float* spectrum = work + g_.scratch_floats;
+      const Range mine = share(panels * s_.cg(), thread, team);
+      for (Index i = mine.begin; i < mine.end; ++i) {
+        const Panel& panel = panels_[static_cast<std::size_t>(i / s_.cg())];
+        for (Index v = 0; v < panel.vectors; ++v) {
+          const Index c = i % s_.cg();
+          const Index k = (panel.vector - panel.group * g_.group_vectors + v) * g_.lanes;
+          const Index valid = std::min(g_.lanes, s_.mg() - k);
+          std::fill_n(tile, g_.tile_floats, 0.0F);
+          const float* from = filter + ((panel.group * s_.mg() + k) * s_.cg() + c) * s_.kh * s_.kw;
+          for (Index a = 0; a < s_.kh; ++a) {
+            for (Index b = 0; b < s_.kw; ++b) {
+              float* to = tile + (a * s_.dh * g_.t + b * s_.dw) * g_.lanes;
+              for (Index lane = 0; lane < valid; ++lane) {
+                to[lane] = scale * from[(lane * s_.cg() * s_.kh + a) * s_.kw + b];
+              }
+            }
+          }
+          g_.transform.forward(tile, spectrum, {2 * g_.lanes, g_.lanes}, false, work);
+          const Index step = panel.vectors * g_.lanes;  // from plane to plane
+          for (Index f = 0; f < g_.frequencies; ++f) {
+            float* to = filter_.data() + filter_at(f, panel) + c * g_.planes * step + v * g_.lanes;
+            for (Index lane = 0; lane < g_.lanes; ++lane) {
+              const float re = spectrum[2 * f * g_.lanes + lane];
+              const float im = -spectrum[(2 * f + 1) * g_.lanes + lane];
+              to[lane] = re;
+              to[step + lane] = v_.gauss ? im - re : im;
+              if (v_.gauss) to[2 * step + lane] = re + im;
+            }
+          }
+        }
+      }
+    });
+  }
+
+  Index filter_at(Index frequency, const Panel& panel) const {
+    return (frequency * g_.m_vectors + panel.vector) * g_.lanes * s_.cg() * g_.planes;
+  }
+
+  void multiply(Index frequency, const Panel& panel, Index tiles, const float* x, float* y) const {
+    kernels::ComplexProduct p{};
+    p.filter = filter_.data() + filter_at(frequency, panel);
+    p.x = x + frequency * g_.x_frequency + panel.group * s_.cg();
+    p.x_position = g_.x_position;
+    p.x_plane = g_.c_vectors * g_.lanes;
+    p.y = y + frequency * g_.y_frequency + panel.vector * g_.lanes;
+    p.y_position = g_.y_position;
+    p.y_plane = g_.m_vectors * g_.lanes;
+    p.taps = 1;
+    p.channels = s_.cg();
+    p.positions = tiles;
+    p.vectors = static_cast<int>(panel.vectors);
+    (v_.gauss ? kernels_.complex->gauss_product : kernels_.complex->product)(p);
+  }
+
+  void transform_input(const float* in, Index tile, Index vector, float* x, float* own) const {
+    const Place at = place(tile);
+    const Index y0 = at.y - s_.pt, x0 = at.x - s_.pl;
+    const Index c = vector * g_.lanes, valid = std::min(g_.lanes, s_.c - c);
+    const Box box{std::max<Index>(0, -y0), std::min(g_.t, s_.h - y0), std::max<Index>(0, -x0),
+                  std::min(g_.t, s_.w - x0)};
+    if (!box.covers(g_.t) || valid < g_.lanes) std::fill_n(own, g_.tile_floats, 0.0F);
+    load(in, in_, at.n, c, valid, y0, x0, box, own);
+    g_.transform.forward(own, x, {g_.x_frequency, g_.c_vectors * g_.lanes}, v_.gauss,
+                         own + 2 * g_.tile_floats);
+  }
+
+  void transform_output(const RunArgs& args, Index tile, Index vector, const float* y,
+                        float* own) const {
+    const Place at = place(tile);
+    const Index group = vector / g_.group_vectors;
+    const Index k = vector % g_.group_vectors * g_.lanes;  // in the group
+    const Index m = group * s_.mg() + k, valid = std::min(g_.lanes, s_.mg() - k);
+    const Box box{0, std::min(g_.out_h, s_.oh - at.y), 0, std::min(g_.out_w, s_.ow - at.x)};
+    g_.transform.inverse(y, {g_.y_frequency, g_.m_vectors * g_.lanes}, box.y_end, own,
+                         own + 2 * g_.tile_floats);
+    float* residual = nullptr;
+    if (epilogue_.residual) {
+      residual = own + g_.tile_floats;
+      std::fill_n(residual, g_.tile_floats, 0.0F);
+      load(args.residual, residual_, at.n, m, valid, at.y, at.x, box, residual);
+    }
+    kernels_.fft->finish(own, residual, bias_.data() + vector * g_.lanes, epilogue_.lo,
+                         epilogue_.hi, static_cast<int>(valid), box.y_end * g_.t);
+    store(args.out, at, m, valid, box, own);
+  }
+
+  /// Part of a tile, in pixels of the tile.
+  struct Box {
+    Index y_begin, y_end, x_begin, x_end;
+    bool covers(Index t) const { return y_begin == 0 && y_end == t && x_begin == 0 && x_end == t; }
+  };
+
+  /// Calls body(channel, lane, count) for the runs of `valid` channels from c on that lie in one
+  /// block each (runs that a layout without blocks does not have).
+  template <class Body>
+  static void for_each_run(const Strides& st, Index c, Index valid, Body&& body) {
+    for (Index lane = 0; lane < valid;) {
+      const Index run = std::min(valid - lane, st.block - (c + lane) % st.block);
+      body(c + lane, lane, run);
+      lane += run;
+    }
+  }
+
+  /// The box of the tile that begins at (y0, x0) of a tensor, for `valid` channels from c on, into
+  /// [T][T][lanes].
+  void load(const float* from, const Strides& st, Index n, Index c, Index valid, Index y0, Index x0,
+            const Box& box, float* tile) const {
+    const auto& move = *kernels_.transpose;
+    const Index cols = box.x_end - box.x_begin;
+    if (cols <= 0) return;
+    for (Index y = box.y_begin; y < box.y_end; ++y) {
+      float* to = tile + (y * g_.t + box.x_begin) * g_.lanes;
+      if (st.w_stride == 1 && st.block == 1) {
+        move.transpose(valid, cols, from + st.at(n, c, y0 + y, x0 + box.x_begin), st.c_stride, to,
+                       g_.lanes);
+      } else if (st.block == 1) {
+        move.copy_rows(cols, valid, from + st.at(n, c, y0 + y, x0 + box.x_begin), st.w_stride, to,
+                       g_.lanes);
+      } else {
+        for_each_run(st, c, valid, [&](Index channel, Index lane, Index run) {
+          move.copy_rows(cols, run, from + st.at(n, channel, y0 + y, x0 + box.x_begin), st.w_stride,
+                         to + lane, g_.lanes);
+        });
+      }
+    }
+  }
+
+  /// The reverse, into the output; the vector that ends the last block zeroes its padding lanes.
+  void store(float* out, const Place& at, Index m, Index valid, const Box& box,
+             const float* tile) const {
+    const auto& move = *kernels_.transpose;
+    const Index padding = m + valid == s_.m ? round_up(s_.m, out_.block) - s_.m : 0;
+    for (Index y = 0; y < box.y_end; ++y) {
+      const float* from = tile + y * g_.t * g_.lanes;
+      float* to = out + out_.at(at.n, 0, at.y + y, at.x);
+      if (out_.w_stride == 1 && out_.block == 1) {
+        move.transpose(box.x_end, valid, from, g_.lanes, to + m * out_.c_stride, out_.c_stride);
+      } else if (out_.block == 1) {
+        move.copy_rows(box.x_end, valid, from, g_.lanes, to + m * out_.c_stride, out_.w_stride);
+      } else {
+        for_each_run(out_, m, valid, [&](Index channel, Index lane, Index run) {
+          move.copy_rows(box.x_end, run, from + lane, g_.lanes,
+                         to + channel / out_.block * out_.c_stride + channel % out_.block,
+                         out_.w_stride);
+        });
+        if (padding == 0) continue;
+        float* lanes = to + s_.m / out_.block * out_.c_stride + s_.m % out_.block;
+        for (Index x = 0; x < box.x_end; ++x) std::fill_n(lanes + x * out_.w_stride, padding, 0.0F);
+      }
+    }
+  }
+
+  const kernels::Kernels& kernels_ = kernels::active();
+  Scenario s_;
+  Variant v_;
+  Geometry g_;
+  int threads_;
+  Epilogue epilogue_;
+  Strides in_, residual_, out_;
+  Buffer filter_, bias_;
+  std::vector<Panel> panels_;
+};
+
+const char* reject(const Primitive& row, const Scenario& s) {
+  const auto& v = *static_cast<const Variant*>(row.params);
+  if (!s.unit_stride()) return "needs stride 1";
+  const int size = kernels::active().fft->tiles[v.tile].size;
+  if (s.span_h() > size || s.span_w() > size) return "the kernel is larger than the tile";
+  const Geometry g(s, v);
+  if (static_cast<std::size_t>(g.packed_floats) > kPackedLimit / 4) {
+    return "the spectra of the filters exceed 1 GiB";
+  }
+  if (static_cast<std::size_t>(g.spectra_floats()) > kWorkspaceLimit / 4) {
+    return "the spectra of a block of tiles exceed 1 GiB";
+  }
+  return nullptr;
+}
+
+std::unique_ptr<Convolution> prepare(const Primitive& row, const Scenario& s,
+                                     const Weights& weights, const Options& options) {
+  return std::make_unique<TileFftConvolution>(row, s, weights, options);
+}
+
+constexpr Variant k8 = {0, false}, k16 = {1, false}, k32 = {2, false};
+constexpr Variant kGauss8 = {0, true}, kGauss16 = {1, true}, kGauss32 = {2, true};
+
+constexpr Primitive row(std::string_view name, const Variant& variant, Layout layout) {
+  return {name, Family::fft, layout, layout, reject, prepare, &variant, 1, true};
+}
+
+constexpr Primitive kRows[] = {
+    row("fft-8x8-chw", k8, Layout::chw),
+    row("fft-8x8-hcw", k8, Layout::hcw),
+    row("fft-8x8-hwc", k8, Layout::hwc),
+    row("fft-8x8-chw8c", k8, Layout::chw8c),
+    row("fft-8x8-chw16c", k8, Layout::chw16c),
+    row("fft-16x16-chw", k16, Layout::chw),
+    row("fft-16x16-hcw", k16, Layout::hcw),
+    row("fft-16x16-hwc", k16, Layout::hwc),
+    row("fft-16x16-chw8c", k16, Layout::chw8c),
+    row("fft-16x16-chw16c", k16, Layout::chw16c),
+    row("fft-32x32-chw", k32, Layout::chw),
+    row("fft-32x32-hwc", k32, Layout::hwc),
+    row("fft-gauss-8x8-chw", kGauss8, Layout::chw),
+    row("fft-gauss-8x8-hwc", kGauss8, Layout::hwc),
+    row("fft-gauss-16x16-chw", kGauss16, Layout::chw),
+    row("fft-gauss-16x16-hwc", kGauss16, Layout::hwc),
+    row("fft-gauss-16x16-chw16c", kGauss16, Layout::chw16c),
+    row("fft-gauss-32x32-chw", kGauss32, Layout::chw),
+    row("fft-gauss-32x32-hwc", kGauss32, Layout::hwc),
+};
+
+}  // namespace
+
+std::span<const Primitive> fft_tile_rows() { return kRows; }
+
+}  // namespace convprim
