@@ -18,13 +18,36 @@ constexpr int kPositions = 6;
 constexpr int kGaussPositions = 4;
 #endif
 
+/// Fetches the next filter into the second-level cache, two lines for each channel of each register
+/// tile, until all of it has been asked for: filters come from further away than the rest.
+class Prefetch {
+ public:
+  CONVPRIM_INLINE Prefetch(const ComplexProduct& p, ptrdiff_t tile, ptrdiff_t floats) {
+    const ptrdiff_t begin = tile * p.taps * p.channels * kStep;
+    step_ = begin < floats ? kStep : 0;
+    at_ = p.next + (step_ > 0 ? begin : 0);
+  }
+  CONVPRIM_INLINE void advance() {
+    __builtin_prefetch(at_, 0, 2);
+    __builtin_prefetch(at_ + kStep / 2, 0, 2);
+    at_ += step_;
+  }
+
+ private:
+  static constexpr ptrdiff_t kStep = 32;
+  const float* at_;
+  ptrdiff_t step_;
+};
+
 template <int N, int P>
 void plain_tile(const ComplexProduct& p, ptrdiff_t first) {
   Vec re[P][N] = {}, im[P][N] = {};
   const float* f = p.filter;
+  Prefetch prefetch(p, first / P, p.taps * p.channels * 2 * N * kLanes);
   for (ptrdiff_t i = 0; i < p.taps; ++i) {
     const float* x = p.x + first * p.x_position + i * p.x_tap;
     for (ptrdiff_t c = 0; c < p.channels; ++c) {
+      prefetch.advance();
       Vec fr[N], fi[N];
       CONVPRIM_UNROLL
       for (int v = 0; v < N; ++v) {
@@ -61,9 +84,11 @@ template <int N, int P>
 void gauss_tile(const ComplexProduct& p, ptrdiff_t first) {
   Vec a[P][N] = {}, b[P][N] = {}, d[P][N] = {};
   const float* f = p.filter;
+  Prefetch prefetch(p, first / P, p.taps * p.channels * 3 * N * kLanes);
   for (ptrdiff_t i = 0; i < p.taps; ++i) {
     const float* x = p.x + first * p.x_position + i * p.x_tap;
     for (ptrdiff_t c = 0; c < p.channels; ++c) {
+      prefetch.advance();
       Vec fa[N], fb[N], fd[N];
       CONVPRIM_UNROLL
       for (int v = 0; v < N; ++v) {

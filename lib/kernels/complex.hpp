@@ -26,6 +26,8 @@ struct ComplexProduct {
   std::ptrdiff_t y_position, y_plane;
   std::ptrdiff_t taps, channels, positions;
   int vectors;  ///< 1 to ComplexKernels::vectors
+  /// The filter that the caller multiplies by next, fetched into the cache meanwhile.
+  const float* next;
 };
 
 struct ComplexKernels {

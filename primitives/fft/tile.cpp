@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "buffer.hpp"
+#include "convprim/cpu.hpp"
 #include "kernels/kernels.hpp"
 #include "primitives/registry.hpp"
 #include "threads.hpp"
@@ -31,7 +32,6 @@ namespace {
 
 constexpr std::size_t kPackedLimit = std::size_t{1} << 30;
 constexpr std::size_t kWorkspaceLimit = std::size_t{1} << 30;
-constexpr Index kBlockFloats = Index{8} << 20;  // spectra of one block of tiles, input and output
 
 /// A row's own columns.
 struct Variant {
@@ -46,7 +46,7 @@ Index odd_lines(Index floats) { return round_up(floats, 16) | 16; }
 
 /// Extents that follow from the scenario, the row and the instruction set.
 struct Geometry {
-  Geometry(const Scenario& s, const Variant& v)
+  Geometry(const Scenario& s, const Variant& v, int threads)
       : transform(kernels::active().fft->tiles[v.tile]),
         lanes(kernels::active().lanes),
         planes(v.gauss ? 3 : 2),
@@ -66,8 +66,12 @@ struct Geometry {
     const auto& products = *kernels::active().complex;
     const Index unit = v.gauss ? products.gauss_positions : products.positions;
     const Index per_tile = frequencies * (x_position + y_position);
-    // Enough tiles that reading the filter's spectra costs little beside the products.
-    block = std::clamp(kBlockFloats / per_tile / unit * unit, std::min(8 * unit, tiles), tiles);
+    // The spectra of a block of tiles stay in the second-level caches where three register tiles'
+    // worth do; fewer would read the filter's spectra too often.
+    const auto cache = static_cast<Index>(cache_bytes(2) / sizeof(float)) * threads;
+    const Index most = std::max(cache / per_tile, 3 * unit);
+    const Index blocks = (tiles + most - 1) / most;
+    block = std::min(tiles, round_up((tiles + blocks - 1) / blocks, unit));
     x_frequency = odd_lines(block * x_position);
     y_frequency = odd_lines(block * y_position);
     tile_floats = t * t * lanes;
@@ -94,7 +98,7 @@ class TileFftConvolution final : public Convolution {
                      const Options& options)
       : s_(s),
         v_(*static_cast<const Variant*>(row.params)),
-        g_(s, v_),
+        g_(s, v_, options.threads),
         threads_(options.threads),
         epilogue_(options.epilogue),
         in_(strides(row.in, s.in())),
@@ -228,6 +232,8 @@ class TileFftConvolution final : public Convolution {
     p.channels = s_.cg();
     p.positions = tiles;
     p.vectors = static_cast<int>(panel.vectors);
+    // Panels follow one another in memory; the last one's successor is never read, only asked for.
+    p.next = p.filter + p.channels * g_.planes * panel.vectors * g_.lanes;
     (v_.gauss ? kernels_.complex->gauss_product : kernels_.complex->product)(p);
   }
 
@@ -345,7 +351,7 @@ const char* reject(const Primitive& row, const Scenario& s) {
   if (!s.unit_stride()) return "needs stride 1";
   const int size = kernels::active().fft->tiles[v.tile].size;
   if (s.span_h() > size || s.span_w() > size) return "the kernel is larger than the tile";
-  const Geometry g(s, v);
+  const Geometry g(s, v, 1);
   if (static_cast<std::size_t>(g.packed_floats) > kPackedLimit / 4) {
     return "the spectra of the filters exceed 1 GiB";
   }
@@ -361,7 +367,7 @@ std::unique_ptr<Convolution> prepare(const Primitive& row, const Scenario& s,
 }
 
 constexpr Variant k8 = {0, false}, k16 = {1, false}, k32 = {2, false};
-constexpr Variant kGauss8 = {0, true}, kGauss16 = {1, true}, kGauss32 = {2, true};
+constexpr Variant kGauss8 = {0, true}, kGauss16 = {1, true};
 
 constexpr Primitive row(std::string_view name, const Variant& variant, Layout layout) {
   return {name, Family::fft, layout, layout, reject, prepare, &variant, 1, true};
@@ -380,13 +386,9 @@ constexpr Primitive kRows[] = {
     row("fft-16x16-chw16c", k16, Layout::chw16c),
     row("fft-32x32-chw", k32, Layout::chw),
     row("fft-32x32-hwc", k32, Layout::hwc),
-    row("fft-gauss-8x8-chw", kGauss8, Layout::chw),
     row("fft-gauss-8x8-hwc", kGauss8, Layout::hwc),
     row("fft-gauss-16x16-chw", kGauss16, Layout::chw),
     row("fft-gauss-16x16-hwc", kGauss16, Layout::hwc),
-    row("fft-gauss-16x16-chw16c", kGauss16, Layout::chw16c),
-    row("fft-gauss-32x32-chw", kGauss32, Layout::chw),
-    row("fft-gauss-32x32-hwc", kGauss32, Layout::hwc),
 };
 
 }  // namespace
