@@ -1,0 +1,74 @@
+// Measured costs, kept in a data base file between runs.
+#pragma once
+
+#include <compare>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace convprim {
+
+/// What was measured: a convolution primitive, another layer's implementation, or a conversion.
+enum class CostKind : char { convolution = 'p', layer = 'l', conversion = 'c' };
+
+/// Names one cost on one machine: kind, problem and implementation.
+struct CostKey {
+  CostKind kind = CostKind::convolution;
+  std::string problem;         ///< Scenario::str(), a layer problem's text, or a tensor shape
+  std::string implementation;  ///< name of the primitive, layer implementation or conversion
+  friend auto operator<=>(const CostKey&, const CostKey&) = default;
+};
+
+/// A measurement.
+struct Cost {
+  double seconds = 0;  ///< median of the runs
+  int runs = 0;        ///< timed runs
+  /// How well it is known. A quick cost comes from few runs, or from a single one where that was
+  /// hopelessly behind; a refined one was taken again, interleaved with the other good candidates
+  /// for the same problem.
+  enum class Stage : int { cut = 0, quick = 1, refined = 2 };
+  Stage stage = Stage::quick;
+};
+
+/// What costs depend on beside the key: costs of other machines, thread counts and versions lie in
+/// the same file but are not seen.
+struct Machine {
+  std::string cpu;      ///< cpu_name()
+  std::string isa;      ///< name(isa())
+  std::string version;  ///< version() of this library
+  int threads = 1;
+  /// This machine with so many threads.
+  static Machine here(int threads);
+};
+
+/// A file of costs, for one machine and thread count. One thread at a time may use an object;
+/// several processes may share the file.
+class CostStore {
+ public:
+  /// Opens the file, or makes it. Throws Error if it cannot be read and written, is not a cost file
+  /// of this software, or is of a newer format; such a file is left as it was.
+  CostStore(const std::string& path, Machine machine);
+  CostStore(const CostStore&) = delete;
+  CostStore& operator=(const CostStore&) = delete;
+  ~CostStore();
+
+  /// The cost of that key, if there is one.
+  std::optional<Cost> find(const CostKey& key) const;
+
+  /// Keeps a cost, replacing an older one. Committed to the file when it returns. Throws Error if
+  /// the file cannot be written.
+  void put(const CostKey& key, const Cost& cost);
+
+  const Machine& machine() const;
+  const std::string& path() const;
+
+  /// $XDG_CACHE_HOME/convprim/costs.db, or ~/.cache/convprim/costs.db. Makes the folder. Throws
+  /// Error if there is none to be had.
+  static std::string default_path();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace convprim

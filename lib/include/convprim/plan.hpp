@@ -1,0 +1,64 @@
+// A plan: the answer of the selector, as a value that can be kept, compared and run.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "convprim/costs.hpp"
+#include "convprim/network.hpp"
+
+namespace convprim {
+
+/// How one layer is computed.
+struct PlanLayer {
+  std::string layer;    ///< name in the network
+  std::string kind;     ///< kind(op): "conv", "pool"
+  std::string problem;  ///< Scenario::str() of a convolution, the layer problem's text otherwise
+  std::string implementation;  ///< primitive or layer implementation; "slices" for a concat whose
+                               ///< producers write into place; "cut" where there is none
+  Layout in =
+      Layout::chw;  ///< layout of all inputs, except a convolution's residual, which is in `out`
+  Layout out = Layout::chw;  ///< layout of all outputs
+  double seconds = 0;        ///< measured cost
+};
+
+/// One conversion routine applied to a tensor, in the order in which they run. Layouts that lie the
+/// same in memory need none.
+struct PlanConversion {
+  TensorId tensor = -1;
+  Layout from = Layout::chw;
+  Layout to = Layout::chw;
+  std::string routine;
+  double seconds = 0;
+};
+
+/// What the solver says about a plan.
+struct SolverReport {
+  double objective_seconds = 0;  ///< cost of the plan: all layers and conversions
+  double lower_bound_seconds = 0;
+  bool proven_optimal = false;
+  double solve_seconds = 0;
+  std::size_t nodes = 0, edges = 0, options = 0;
+  std::size_t r0 = 0, r1 = 0, r2 = 0, eliminated = 0, searched = 0, width = 0;
+};
+
+/// A whole-network alternative and what it is predicted to take with the same costs.
+struct Strategy {
+  std::string name;  ///< "sum2d", "best direct", "local-optimal chw", "pbqp"
+  double seconds = 0;
+};
+
+/// A plan for one network on one machine.
+struct Plan {
+  std::string network;
+  std::string file;
+  Machine machine;
+  std::vector<PlanLayer> layers;  ///< one for each layer of the network, in its order
+  std::vector<PlanConversion> conversions;
+  SolverReport solver;
+  std::vector<Strategy> strategies;  ///< cheapest last is not implied
+  std::vector<std::string>
+      cut;  ///< layers without any implementation: such a plan predicts but cannot run
+};
+
+}  // namespace convprim

@@ -1,0 +1,65 @@
+// From a network to a plan: candidates, profiling, and the PBQP query.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "convprim/costs.hpp"
+#include "convprim/network.hpp"
+#include "convprim/plan.hpp"
+
+namespace convprim {
+
+/// Which primitives may be chosen for convolutions. Other layers are not filtered.
+struct Filter {
+  std::vector<Family> families;          ///< only these; empty: all
+  std::vector<Family> exclude_families;  ///< not these
+  std::vector<std::string> exclude;      ///< not the primitives of these names
+  std::size_t max_workspace =
+      std::size_t{2}
+      << 30;  ///< bytes of scratch memory that one layer may ask for; refused when profiled
+  /// True if a primitive of that name and family may be chosen.
+  bool allows(const Primitive& primitive) const;
+};
+
+/// How far profiling is.
+struct Progress {
+  std::size_t done = 0;      ///< measurements taken or found
+  std::size_t total = 0;     ///< measurements that the network asks for
+  std::size_t measured = 0;  ///< of those done, how many were taken now
+  double seconds_left = 0;   ///< estimate; negative while unknown
+  std::string now;           ///< what is being measured
+};
+
+/// What profile() did.
+struct ProfileReport {
+  std::size_t measured = 0;  ///< measurements taken
+  std::size_t reused = 0;    ///< found in the store
+  double seconds = 0;
+};
+
+/// Measures what the store lacks to select for an optimised network: each convolution under each
+/// primitive that the filter allows, each other layer under each implementation, each conversion
+/// for each tensor shape; by warm-up and median, with the input freshly written and all else out of
+/// the core's own caches, as a run finds them. Each cost is in the store when it is taken, so that
+/// a run that was killed goes on where it stopped. `progress` may be empty; it is called before
+/// each measurement. Throws Error if the store cannot be written.
+ProfileReport profile(const Network& net, const Filter& filter, CostStore& store,
+                      const std::function<void(const Progress&)>& progress);
+
+/// The cost of a key in seconds; infinity where it is not known, which leaves that choice out.
+using CostFunction = std::function<double(const CostKey&)>;
+
+/// Costs from a store.
+CostFunction costs_of(const CostStore& store);
+
+/// Selects one implementation for each layer so that the whole network, conversions included, costs
+/// least: builds the PBQP query and solves it. With `compare`, also computes the strategies of
+/// Anderson and Gregg's figures on the same costs. The network must be sorted, with shapes. Throws
+/// Error naming a layer for which nothing is left to choose.
+Plan select(const Network& net, const Filter& filter, const CostFunction& costs,
+            const Machine& machine, bool compare = true);
+
+}  // namespace convprim

@@ -1,0 +1,30 @@
+// Placing buffers of known lifetimes in one arena.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace convprim {
+
+/// A buffer that is in use from step `first` to step `last`, both included.
+struct Lifetime {
+  std::size_t bytes = 0;
+  int first = 0;
+  int last = 0;
+};
+
+/// Offsets such that buffers in use at the same step do not overlap, and the bytes that they take
+/// together.
+struct ArenaPlan {
+  std::vector<std::size_t> offsets;
+  std::size_t bytes = 0;
+};
+
+/// Places large buffers first, each into the smallest gap that holds it among those that live with
+/// it ("greedy by size", Pisarchyk and Lee, arXiv 2001.03288). Offsets are multiples of 64 bytes.
+ArenaPlan plan_arena(const std::vector<Lifetime>& buffers);
+
+/// The largest sum of buffers in use at one step: no arena is smaller.
+std::size_t peak_bytes(const std::vector<Lifetime>& buffers);
+
+}  // namespace convprim

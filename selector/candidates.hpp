@@ -1,0 +1,58 @@
+// What may be chosen for each layer: shared by profiling, the query, the plan and the executor.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "convprim/select.hpp"
+#include "layers/layer.hpp"
+#include "layouts/conversion.hpp"
+
+namespace convprim {
+
+/// One way to compute a layer.
+struct Choice {
+  const Primitive* primitive = nullptr;  ///< for a convolution
+  const LayerImpl* impl = nullptr;       ///< for any other layer that needs computing
+  bool slices = false;                   ///< a concat that its producers, or copies, write in place
+  Layout in = Layout::chw;
+  Layout out = Layout::chw;
+  CostKey key;  ///< its cost; an empty implementation: it costs nothing
+  /// Name for the plan; "input", "slices" or "cut" where nothing is computed.
+  std::string name;
+  bool free() const { return key.implementation.empty(); }
+};
+
+/// Everything that can compute layer `id`, never empty: a layer that nothing can compute has one
+/// choice named "cut". Layers without computation (input) have one that is free.
+std::vector<Choice> choices(const Network& net, LayerId id, const Filter& filter);
+
+/// Layout in which a choice reads input i of its layer: `in`, but a convolution's residual comes in
+/// `out`.
+Layout input_layout(const Choice& choice, std::size_t i);
+
+/// Number of readers of each tensor, the outside reading the network's outputs.
+std::vector<int> use_counts(const Network& net);
+
+/// The problem that layer `id`, not a convolution, poses to its implementations.
+LayerProblem layer_problem(const Network& net, LayerId id, int threads);
+
+/// The problem of a single tensor copied into a concatenation: one-input concat of that shape.
+LayerProblem copy_problem(const Shape& part, int threads);
+
+/// The concat implementation that copies in that layout, or nullptr.
+const LayerImpl* copy_impl(Layout layout);
+
+/// The slice of input i in the output of concat `id`.
+ChannelSlice concat_slice(const Network& net, LayerId id, std::size_t i);
+
+/// Text of a convolution's problem for its cost: the scenario, "+sum" if it adds a residual.
+std::string convolution_problem(const Network& net, LayerId id);
+
+/// Text of a shape: "mb1c64h56w56".
+std::string text(const Shape& shape);
+
+/// The key of a conversion's cost.
+CostKey conversion_key(const Shape& shape, const Conversion& conversion);
+
+}  // namespace convprim

@@ -1,0 +1,212 @@
+#include "convprim/costs.hpp"
+
+#include <fmt/format.h>
+#include <sqlite3.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+
+#include "convprim/cpu.hpp"
+#include "convprim/error.hpp"
+
+namespace convprim {
+namespace {
+
+constexpr int kApplicationId = 0x43505243;  // "CPRC", in the file's header
+constexpr int kFormat = 1;                  // PRAGMA user_version
+
+constexpr const char* kSchema = R"(
+CREATE TABLE IF NOT EXISTS costs(
+  kind TEXT NOT NULL,            -- p: convolution primitive, l: other layer, c: conversion
+  problem TEXT NOT NULL,
+  implementation TEXT NOT NULL,
+  threads INTEGER NOT NULL,
+  cpu TEXT NOT NULL,
+  isa TEXT NOT NULL,
+  version TEXT NOT NULL,
+  seconds REAL NOT NULL,
+  runs INTEGER NOT NULL,
+  stage INTEGER NOT NULL,        -- 0: cut short, 1: quick, 2: refined
+  taken TEXT NOT NULL DEFAULT (datetime('now')),
+  PRIMARY KEY(cpu, isa, version, threads, kind, problem, implementation)
+) WITHOUT ROWID;
+)";
+
+struct CloseDb {
+  void operator()(sqlite3* db) const { sqlite3_close(db); }
+};
+struct Finalize {
+  void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
+};
+using Db = std::unique_ptr<sqlite3, CloseDb>;
+using Statement = std::unique_ptr<sqlite3_stmt, Finalize>;
+
+}  // namespace
+
+Machine Machine::here(int threads) {
+  return {cpu_name(), std::string(name(convprim::isa())), std::string(convprim::version()),
+          threads};
+}
+
+struct CostStore::Impl {
+  std::string path;
+  Machine machine;
+  Db db;
+  Statement insert;
+  std::map<CostKey, Cost> costs;
+
+  [[noreturn]] void fail(std::string_view what) const {
+    throw Error(fmt::format("cost file {}: {} ({}); choose another file with --costs", path, what,
+                            db ? sqlite3_errmsg(db.get()) : "out of memory"));
+  }
+
+  void run(const char* sql, std::string_view what) const {
+    if (sqlite3_exec(db.get(), sql, nullptr, nullptr, nullptr) != SQLITE_OK) fail(what);
+  }
+
+  int pragma(const char* sql) const {
+    sqlite3_stmt* raw = nullptr;
+    if (sqlite3_prepare_v2(db.get(), sql, -1, &raw, nullptr) != SQLITE_OK) fail("cannot be read");
+    const Statement statement(raw);
+    if (sqlite3_step(raw) != SQLITE_ROW) fail("cannot be read");
+    return sqlite3_column_int(raw, 0);
+  }
+
+  void open() {
+    sqlite3* raw = nullptr;
+    const int status =
+        sqlite3_open_v2(path.c_str(), &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
+    db.reset(raw);
+    if (status != SQLITE_OK) fail("cannot be opened");
+    if (sqlite3_db_readonly(raw, "main") == 1) fail("cannot be written");
+    sqlite3_busy_timeout(raw, 10'000);
+    // Nothing is written before the file is known to be ours or empty.
+    const int tables = pragma("SELECT count(*) FROM sqlite_master");
+    const int application = pragma("PRAGMA application_id"), format = pragma("PRAGMA user_version");
+    if (tables > 0 && application != kApplicationId) {
+      throw Error(fmt::format(
+          "cost file {}: is a data base of other software; choose another file with --costs",
+          path));
+    }
+    if (tables > 0 && format > kFormat) {
+      throw Error(
+          fmt::format("cost file {}: has format {}, this version of convprim knows formats up to "
+                      "{}; choose another file with --costs",
+                      path, format, kFormat));
+    }
+    if (tables == 0) {
+      run("BEGIN IMMEDIATE", "cannot be written");
+      run(fmt::format("PRAGMA application_id={}; PRAGMA user_version={};", kApplicationId, kFormat)
+              .c_str(),
+          "cannot be written");
+      run(kSchema, "cannot be written");
+      run("COMMIT", "cannot be written");
+    }
+    // With a write-ahead log a commit is one append, and a killed process leaves a file that the
+    // next one repairs.
+    run("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;", "cannot be written");
+    load();
+    sqlite3_stmt* prepared = nullptr;
+    if (sqlite3_prepare_v2(raw,
+                           "INSERT OR REPLACE INTO costs(kind, problem, implementation, threads, "
+                           "cpu, isa, version, seconds, "
+                           "runs, stage) VALUES(?,?,?,?,?,?,?,?,?,?)",
+                           -1, &prepared, nullptr) != SQLITE_OK) {
+      fail("cannot be written");
+    }
+    insert.reset(prepared);
+  }
+
+  void load() {
+    sqlite3_stmt* raw = nullptr;
+    if (sqlite3_prepare_v2(db.get(),
+                           "SELECT kind, problem, implementation, seconds, runs, stage FROM costs "
+                           "WHERE cpu=? AND isa=? AND "
+                           "version=? AND threads=?",
+                           -1, &raw, nullptr) != SQLITE_OK) {
+      fail("has not the tables of a cost file");
+    }
+    const Statement statement(raw);
+    sqlite3_bind_text(raw, 1, machine.cpu.c_str(), -1, SQLITE_STATIC);
+    sqlite3_bind_text(raw, 2, machine.isa.c_str(), -1, SQLITE_STATIC);
+    sqlite3_bind_text(raw, 3, machine.version.c_str(), -1, SQLITE_STATIC);
+    sqlite3_bind_int(raw, 4, machine.threads);
+    int status = 0;
+    const auto text = [&](int column) {
+      const auto* value = reinterpret_cast<const char*>(sqlite3_column_text(raw, column));
+      return std::string(value != nullptr ? value : "");
+    };
+    while ((status = sqlite3_step(raw)) == SQLITE_ROW) {
+      const std::string kind = text(0);
+      CostKey key{static_cast<CostKind>(kind.empty() ? '?' : kind[0]), text(1), text(2)};
+      costs[std::move(key)] = {sqlite3_column_double(raw, 3), sqlite3_column_int(raw, 4),
+                               static_cast<Cost::Stage>(sqlite3_column_int(raw, 5))};
+    }
+    if (status != SQLITE_DONE) fail("cannot be read");
+  }
+};
+
+CostStore::CostStore(const std::string& path, Machine machine) : impl_(std::make_unique<Impl>()) {
+  impl_->path = path;
+  impl_->machine = std::move(machine);
+  impl_->open();
+}
+
+CostStore::~CostStore() = default;
+
+std::optional<Cost> CostStore::find(const CostKey& key) const {
+  const auto it = impl_->costs.find(key);
+  if (it == impl_->costs.end()) return std::nullopt;
+  return it->second;
+}
+
+void CostStore::put(const CostKey& key, const Cost& cost) {
+  sqlite3_stmt* s = impl_->insert.get();
+  const char kind = static_cast<char>(key.kind);
+  const Machine& m = impl_->machine;
+  sqlite3_bind_text(s, 1, &kind, 1, SQLITE_STATIC);
+  sqlite3_bind_text(s, 2, key.problem.c_str(), -1, SQLITE_STATIC);
+  sqlite3_bind_text(s, 3, key.implementation.c_str(), -1, SQLITE_STATIC);
+  sqlite3_bind_int(s, 4, m.threads);
+  sqlite3_bind_text(s, 5, m.cpu.c_str(), -1, SQLITE_STATIC);
+  sqlite3_bind_text(s, 6, m.isa.c_str(), -1, SQLITE_STATIC);
+  sqlite3_bind_text(s, 7, m.version.c_str(), -1, SQLITE_STATIC);
+  sqlite3_bind_double(s, 8, cost.seconds);
+  sqlite3_bind_int(s, 9, cost.runs);
+  sqlite3_bind_int(s, 10, static_cast<int>(cost.stage));
+  const int status = sqlite3_step(s);
+  sqlite3_reset(s);
+  if (status != SQLITE_DONE) impl_->fail("cannot be written");
+  impl_->costs[key] = cost;
+}
+
+const Machine& CostStore::machine() const { return impl_->machine; }
+
+const std::string& CostStore::path() const { return impl_->path; }
+
+std::string CostStore::default_path() {
+  namespace fs = std::filesystem;
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  fs::path folder;
+  if (cache != nullptr && *cache != '\0') {
+    folder = cache;
+  } else if (home != nullptr && *home != '\0') {
+    folder = fs::path(home) / ".cache";
+  } else {
+    throw Error(
+        "no folder for the cost file: neither XDG_CACHE_HOME nor HOME is set; name a file with "
+        "--costs");
+  }
+  folder /= "convprim";
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) {
+    throw Error(fmt::format("cost folder {}: cannot be made ({}); name a file with --costs",
+                            folder.string(), error.message()));
+  }
+  return (folder / "costs.db").string();
+}
+
+}  // namespace convprim

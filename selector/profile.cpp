@@ -1,0 +1,415 @@
+// Profiling: what each candidate takes, measured in the state of the caches that a run of the whole
+// network finds.
+//
+// Before each timed run the cores' own caches are swept by reading twice their size, then the input
+// is written anew: so the input lies where the layer before has left it, and the weights where the
+// rest of the network has pushed them. Candidates for the same problem are compared with each
+// other: one whose first run is far behind the best so far is not run again, and those near the
+// best are measured a second time in interleaved rounds, since the smallest of many noisy medians
+// is a biased one.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <map>
+
+#include "buffer.hpp"
+#include "convprim/cpu.hpp"
+#include "convprim/error.hpp"
+#include "kernels/kernels.hpp"
+#include "reference.hpp"
+#include "selector/candidates.hpp"
+#include "threads.hpp"
+
+namespace convprim {
+namespace {
+
+constexpr double kHopeless = 3;   // first run beyond this many times the best: not run again
+constexpr double kClose = 1.2;    // within this of the best: measured again
+constexpr int kRefineLimit = 10;  // at most so many candidates of a problem are measured again
+constexpr double kQuickSeconds = 0.01;   // timed work of a quick measurement
+constexpr double kRefineSeconds = 0.08;  // and of a refined one, for each candidate
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+void fill_random(float* data, Index count) {
+  std::uint32_t state = 12345;
+  for (Index i = 0; i < count; ++i) {
+    state = state * 1664525U + 1013904223U;
+    data[i] = static_cast<float>(state >> 8) * 0x1p-23F - 1;
+  }
+}
+
+Buffer random_buffer(Index count) {
+  Buffer b(static_cast<std::size_t>(count));
+  fill_random(b.data(), count);
+  return b;
+}
+
+/// Pushes everything out of the cores' own caches.
+class Sweeper {
+ public:
+  explicit Sweeper(int threads)
+      : threads_(threads),
+        per_thread_(static_cast<Index>(2 * cache_bytes(2) / sizeof(float))),
+        data_(Buffer::zeros(static_cast<std::size_t>(per_thread_ * threads))) {}
+  void sweep() {
+    parallel(threads_, [&](int thread, int) {
+      const float sum =
+          kernels::active().machine->read_loop(data_.data() + thread * per_thread_, per_thread_);
+      if (sum != 0) data_[0] = 0;  // never: the buffer holds zeros
+    });
+  }
+
+ private:
+  int threads_;
+  Index per_thread_;
+  Buffer data_;
+};
+
+/// Writes a tensor as the layer before would: with all threads.
+void rewrite(Buffer& to, const Buffer& from, int threads) {
+  parallel(threads, [&](int thread, int team) {
+    const Range r = share(static_cast<Index>(from.size()), thread, team, 16);
+    std::memcpy(to.data() + r.begin, from.data() + r.begin,
+                static_cast<std::size_t>(r.end - r.begin) * sizeof(float));
+  });
+}
+
+/// A candidate ready to be timed.
+class Subject {
+ public:
+  Subject() = default;
+  Subject(const Subject&) = delete;
+  Subject& operator=(const Subject&) = delete;
+  virtual ~Subject() = default;
+  virtual void refresh() = 0;  ///< writes the inputs
+  virtual void run() = 0;
+};
+
+class ConvolutionSubject final : public Subject {
+ public:
+  ConvolutionSubject(const Primitive& primitive, const Scenario& s, bool residual, int threads)
+      : threads_(threads) {
+    const Buffer filter = random_buffer(s.filter_count()), bias = random_buffer(s.m);
+    Options options;
+    options.threads = threads;
+    options.epilogue.residual = residual;
+    options.epilogue.lo = 0;
+    convolution_ = primitive.prepare(s, {filter.data(), bias.data()}, options);
+    source_ = random_buffer(element_count(primitive.in, s.in()));
+    in_ = random_buffer(element_count(primitive.in, s.in()));
+    out_ = Buffer::zeros(static_cast<std::size_t>(element_count(primitive.out, s.out())));
+    if (residual) residual_ = random_buffer(element_count(primitive.out, s.out()));
+  }
+  std::size_t workspace_bytes() const { return convolution_->workspace_bytes(); }
+  void refresh() override { rewrite(in_, source_, threads_); }
+  void run() override {
+    if (workspace_.size() == 0) workspace_ = Buffer::zeros(workspace_bytes() / sizeof(float) + 1);
+    convolution_->run({in_.data(), out_.data(), residual_.data(), workspace_.data()});
+  }
+
+ private:
+  int threads_;
+  std::unique_ptr<Convolution> convolution_;
+  Buffer source_, in_, out_, residual_, workspace_;
+};
+
+class LayerSubject final : public Subject {
+ public:
+  LayerSubject(const LayerImpl& impl, const LayerProblem& problem) : threads_(problem.threads) {
+    layer_ = impl.prepare(problem);
+    for (const Shape& shape : problem.in) {
+      source_.push_back(random_buffer(element_count(impl.in, shape)));
+      in_.push_back(random_buffer(element_count(impl.in, shape)));
+    }
+    for (const Shape& shape : problem.out)
+      out_.push_back(Buffer::zeros(static_cast<std::size_t>(element_count(impl.out, shape))));
+    for (const Buffer& b : in_) in_pointers_.push_back(b.data());
+    for (Buffer& b : out_) out_pointers_.push_back(b.data());
+    workspace_ = Buffer::zeros(layer_->workspace_bytes() / sizeof(float) + 1);
+  }
+  void refresh() override {
+    for (std::size_t i = 0; i < in_.size(); ++i) rewrite(in_[i], source_[i], threads_);
+  }
+  void run() override {
+    layer_->run({in_pointers_.data(), out_pointers_.data(), workspace_.data()});
+  }
+
+ private:
+  int threads_;
+  std::unique_ptr<PreparedLayer> layer_;
+  std::vector<Buffer> source_, in_, out_;
+  std::vector<const float*> in_pointers_;
+  std::vector<float*> out_pointers_;
+  Buffer workspace_;
+};
+
+class ConversionSubject final : public Subject {
+ public:
+  ConversionSubject(const Conversion& conversion, const Shape& shape, int threads)
+      : conversion_(conversion),
+        shape_(shape),
+        threads_(threads),
+        source_(random_buffer(element_count(conversion.from, shape))),
+        in_(random_buffer(element_count(conversion.from, shape))),
+        out_(Buffer::zeros(static_cast<std::size_t>(element_count(conversion.to, shape)))) {}
+  void refresh() override { rewrite(in_, source_, threads_); }
+  void run() override { conversion_.run(shape_, in_.data(), out_.data(), {}, threads_); }
+
+ private:
+  const Conversion& conversion_;
+  Shape shape_;
+  int threads_;
+  Buffer source_, in_, out_;
+};
+
+/// One measurement to take.
+struct Task {
+  CostKey key;
+  double work = 0;  ///< for the estimate of the time left
+  std::function<std::unique_ptr<Subject>()> make;
+};
+
+/// Tasks that are candidates for the same problem, the likely best first.
+struct Group {
+  std::string label;
+  std::vector<Task> tasks;
+  bool rivals = true;  ///< false: each is needed for itself, none is hopeless (conversions)
+};
+
+/// Families in the order in which to measure, so that hopeless candidates meet a good best early.
+int order(Family family) {
+  constexpr Family kOrder[] = {
+      Family::implicit, Family::depthwise, Family::onednn, Family::winograd, Family::conv_1x1,
+      Family::im2,      Family::mec,       Family::fft,    Family::kn2,      Family::direct};
+  return static_cast<int>(std::find(std::begin(kOrder), std::end(kOrder), family) -
+                          std::begin(kOrder));
+}
+
+std::vector<Group> collect(const Network& net, const Filter& filter, const CostStore& store) {
+  const int threads = store.machine().threads;
+  std::vector<Group> groups;
+  std::map<std::pair<CostKind, std::string>, bool> seen;
+  std::map<std::string, Shape> shapes;
+  for (LayerId id = 0; id < static_cast<LayerId>(net.layers.size()); ++id) {
+    const Layer& layer = net.layers[static_cast<std::size_t>(id)];
+    for (TensorId t : layer.outputs) {
+      const Shape& shape = net.tensors[static_cast<std::size_t>(t)].shape;
+      if (known(shape)) shapes.emplace(text(shape), shape);
+    }
+    auto all = choices(net, id, filter);
+    std::erase_if(all, [](const Choice& c) { return c.free(); });
+    if (all.empty() || !seen.emplace(std::pair{all[0].key.kind, all[0].key.problem}, true).second)
+      continue;
+    Group group;
+    group.label = all[0].key.problem;
+    std::stable_sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) {
+      const auto rank = [](const Choice& c) {
+        return c.primitive == nullptr                ? 0
+               : c.primitive->name == "direct-sum2d" ? 99
+                                                     : order(c.primitive->family);
+      };
+      return rank(a) < rank(b);
+    });
+    for (const Choice& c : all) {
+      Task task;
+      task.key = c.key;
+      if (c.primitive != nullptr) {
+        const Scenario s = scenario_of(net, id);
+        const bool residual = std::get<ConvOp>(layer.op).epilogue.residual;
+        task.work = s.macs() + 2e6;
+        task.make = [&primitive = *c.primitive, s, residual, threads,
+                     limit = filter.max_workspace]() -> std::unique_ptr<Subject> {
+          auto subject = std::make_unique<ConvolutionSubject>(primitive, s, residual, threads);
+          if (subject->workspace_bytes() > limit) return nullptr;
+          return subject;
+        };
+      } else {
+        task.work = 2e6;
+        for (const Blob& b : layer.blobs) task.work += static_cast<double>(b.count());
+        task.make = [&impl = *c.impl, &net, id, threads] {
+          return std::make_unique<LayerSubject>(impl, layer_problem(net, id, threads));
+        };
+      }
+      group.tasks.push_back(std::move(task));
+    }
+    groups.push_back(std::move(group));
+    // A concat that copies only some of its inputs into place.
+    if (std::holds_alternative<ConcatOp>(layer.op)) {
+      for (TensorId t : layer.inputs) {
+        const Shape& part = net.tensors[static_cast<std::size_t>(t)].shape;
+        const std::string problem = str(copy_problem(part, 1));
+        if (!seen.emplace(std::pair{CostKind::layer, problem}, true).second) continue;
+        Group copies{.label = problem, .tasks = {}, .rivals = false};
+        for (Layout layout : kLayouts) {
+          const LayerImpl* impl = copy_impl(layout);
+          if (impl == nullptr || impl->reject(copy_problem(part, threads)) != nullptr) continue;
+          copies.tasks.push_back(
+              {{CostKind::layer, problem, std::string(impl->name)}, 2e6, [impl, part, threads] {
+                 return std::make_unique<LayerSubject>(*impl, copy_problem(part, threads));
+               }});
+        }
+        groups.push_back(std::move(copies));
+      }
+    }
+  }
+  for (const auto& [label, shape] : shapes) {
+    Group group{.label = label, .tasks = {}, .rivals = false};
+    for (const Conversion& conversion : conversions()) {
+      group.tasks.push_back(
+          {conversion_key(shape, conversion), 1e6 + static_cast<double>(shape.count()),
+           [&conversion, shape = shape, threads] {
+             return std::make_unique<ConversionSubject>(conversion, shape, threads);
+           }});
+    }
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+class Profiler {
+ public:
+  Profiler(CostStore& store, const std::function<void(const Progress&)>& report)
+      : store_(store), report_(report), sweeper_(store.machine().threads) {}
+
+  ProfileReport run(const std::vector<Group>& groups) {
+    const auto start = Clock::now();
+    for (const Group& group : groups) {
+      progress_.total += group.tasks.size();
+      for (const Task& task : group.tasks) {
+        if (!store_.find(task.key)) work_left_ += task.work;
+      }
+    }
+    for (const Group& group : groups) measure(group);
+    progress_.now.clear();
+    progress_.seconds_left = 0;
+    if (report_) report_(progress_);
+    return {progress_.measured, progress_.done - progress_.measured, since(start)};
+  }
+
+ private:
+  void measure(const Group& group) {
+    double best = std::numeric_limits<double>::infinity();
+    for (const Task& task : group.tasks) {
+      if (const auto cost = store_.find(task.key)) best = std::min(best, cost->seconds);
+    }
+    for (const Task& task : group.tasks) {
+      if (!store_.find(task.key)) {
+        progress_.now = fmt::format("{} {}", group.label, task.key.implementation);
+        if (report_) report_(progress_);
+        const auto start = Clock::now();
+        best = std::min(best,
+                        quick(task, group.rivals ? best : std::numeric_limits<double>::infinity()));
+        seconds_spent_ += since(start);
+        work_done_ += task.work;
+        work_left_ -= task.work;
+        ++progress_.measured;
+        progress_.seconds_left = seconds_spent_ / work_done_ * work_left_;
+      }
+      ++progress_.done;
+    }
+    if (group.rivals) refine(group);
+  }
+
+  double timed(Subject& subject) {
+    sweeper_.sweep();
+    subject.refresh();
+    const auto start = Clock::now();
+    subject.run();
+    return since(start);
+  }
+
+  double quick(const Task& task, double best) {
+    const auto subject = task.make();
+    Cost cost;
+    if (!subject) {
+      cost = {std::numeric_limits<double>::infinity(), 0, Cost::Stage::cut};
+    } else {
+      const double first = timed(*subject);
+      if (first > kHopeless * best) {
+        cost = {first, 1, Cost::Stage::cut};
+      } else {
+        std::vector<double> runs;
+        double total = 0;
+        while (runs.size() < 3 || (runs.size() < 9 && total < kQuickSeconds)) {
+          runs.push_back(timed(*subject));
+          total += runs.back();
+        }
+        cost = {median(runs), static_cast<int>(runs.size()), Cost::Stage::quick};
+      }
+    }
+    store_.put(task.key, cost);
+    return cost.seconds;
+  }
+
+  /// Measures the candidates near the best again, together, until the best and all close to it are
+  /// refined.
+  void refine(const Group& group) {
+    for (;;) {  // each pass refines at least one more
+      std::vector<std::pair<double, const Task*>> ranked;
+      for (const Task& task : group.tasks)
+        ranked.emplace_back(store_.find(task.key)->seconds, &task);
+      std::sort(ranked.begin(), ranked.end());
+      if (ranked.empty() || ranked[0].first == std::numeric_limits<double>::infinity()) return;
+      std::vector<const Task*> close;
+      for (const auto& [seconds, task] : ranked) {
+        if (seconds > kClose * ranked[0].first || close.size() == kRefineLimit) break;
+        close.push_back(task);
+      }
+      if (std::all_of(close.begin(), close.end(), [&](const Task* t) {
+            return store_.find(t->key)->stage == Cost::Stage::refined;
+          }))
+        return;
+      progress_.now = fmt::format("{}: the {} best once more", group.label, close.size());
+      if (report_) report_(progress_);
+      interleave(close);
+    }
+  }
+
+  void interleave(const std::vector<const Task*>& tasks) {
+    std::vector<std::unique_ptr<Subject>> subjects;
+    for (const Task* task : tasks) subjects.push_back(task->make());
+    std::vector<std::vector<double>> runs(tasks.size());
+    for (auto& subject : subjects) timed(*subject);  // warm-up
+    double total = 0;
+    const double limit = kRefineSeconds * static_cast<double>(tasks.size());
+    while (runs[0].size() < 5 || (runs[0].size() < 25 && total < limit)) {
+      for (std::size_t i = 0; i < subjects.size(); ++i) {
+        runs[i].push_back(timed(*subjects[i]));
+        total += runs[i].back();
+      }
+    }
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      store_.put(tasks[i]->key,
+                 {median(runs[i]), static_cast<int>(runs[i].size()), Cost::Stage::refined});
+    }
+  }
+
+  CostStore& store_;
+  const std::function<void(const Progress&)>& report_;
+  Sweeper sweeper_;
+  Progress progress_{.seconds_left = -1};
+  double work_left_ = 0, work_done_ = 0, seconds_spent_ = 0;
+};
+
+}  // namespace
+
+ProfileReport profile(const Network& net, const Filter& filter, CostStore& store,
+                      const std::function<void(const Progress&)>& progress) {
+  return Profiler(store, progress).run(collect(net, filter, store));
+}
+
+}  // namespace convprim
