@@ -1,0 +1,71 @@
+// What the selector tells: measured runs, verification, and the report as a table and as JSON.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "convprim/executable.hpp"
+#include "convprim/network.hpp"
+#include "convprim/plan.hpp"
+#include "convprim/select.hpp"
+
+namespace convprim {
+
+/// Times of whole forward passes.
+struct RunTimes {
+  double median = 0, min = 0, max = 0;  ///< seconds
+  int runs = 0;
+  std::vector<double> step_seconds;  ///< median of each step over passes of their own, in the order
+                                     ///< of Executable::steps()
+};
+
+/// Runs a context's inputs `runs` times after warm-up, and a few times more with each step timed.
+RunTimes measure_runs(const Executable& executable, Executable::Context& context, int runs);
+
+/// Fills all inputs with reproducible values, uniform in [-1, 1). Returns them in (n, c, h, w)
+/// order.
+std::vector<std::vector<float>> fill_inputs(const Executable& executable,
+                                            Executable::Context& context, std::uint64_t seed = 1);
+
+/// A comparison of all outputs with the double-precision reference.
+struct Verification {
+  double max_relative_error =
+      0;  ///< largest |out - reference| over the output's largest |reference|
+  double tolerance = 1e-4;
+  bool passed = false;
+};
+
+/// Compares a context's outputs after run() with the reference evaluated on `original`, the network
+/// before optimise().
+Verification verify(const Network& original, const std::vector<std::vector<float>>& inputs,
+                    const Executable& executable, const Executable::Context& context, int threads);
+
+/// Candidates that were considered for the convolutions, and conversions.
+struct Considered {
+  std::vector<std::pair<std::string, int>>
+      families;         ///< family and number of its (layer, primitive) pairs
+  int conversions = 0;  ///< (tensor shape, routine) pairs
+};
+Considered count_candidates(const Network& net, const Filter& filter);
+
+/// Everything that a report tells.
+struct Report {
+  const Network* net = nullptr;
+  const Plan* plan = nullptr;
+  PassCounts passes;
+  ProfileReport profile;
+  Considered considered;
+  std::string costs_file;
+  const Executable* executable = nullptr;
+  std::optional<RunTimes> times;
+  std::optional<Verification> verification;
+};
+
+/// The report for people: one line for each layer and conversion, then the totals.
+std::string table(const Report& report);
+
+/// The report for programs, keys as in docs/report.md; ends with a newline.
+std::string json(const Report& report);
+
+}  // namespace convprim
