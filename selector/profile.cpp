@@ -369,10 +369,10 @@ class Profiler {
         if (seconds > kClose * ranked[0].first || close.size() == kRefineLimit) break;
         close.push_back(task);
       }
-      if (std::all_of(close.begin(), close.end(), [&](const Task* t) {
-            return store_.find(t->key)->stage == Cost::Stage::refined;
-          }))
-        return;
+      std::erase_if(close, [&](const Task* t) {
+        return store_.find(t->key)->stage == Cost::Stage::refined;
+      });
+      if (close.empty()) return;
       progress_.now = fmt::format("{}: the {} best once more", group.label, close.size());
       if (report_) report_(progress_);
       interleave(close);
@@ -401,7 +401,7 @@ class Profiler {
   CostStore& store_;
   const std::function<void(const Progress&)>& report_;
   Sweeper sweeper_;
-  Progress progress_{.seconds_left = -1};
+  Progress progress_;
   double work_left_ = 0, work_done_ = 0, seconds_spent_ = 0;
 };
 

@@ -369,7 +369,7 @@ class Query {
         costs[s - 1] = kInfinity;
       for (Layout layout : kLayouts) {
         if ((s & (1U << static_cast<unsigned>(layout))) != 0)
-          names[s - 1] += (names[s - 1].empty() ? "" : "+") + std::string(name(layout));
+          names[s - 1] += fmt::format("{}{}", names[s - 1].empty() ? "" : "+", name(layout));
       }
     }
     const std::size_t node = problem_.add_node(std::move(costs), std::move(names),

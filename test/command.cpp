@@ -1,0 +1,245 @@
+// The selector command: what a person types, and what comes back for bad input.
+#include <signal.h>
+#include <sqlite3.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <vector>
+
+#include "test.hpp"
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct TemporaryFolder {
+  fs::path path;
+  TemporaryFolder() {
+    std::string pattern = (fs::temp_directory_path() / "convprim-test-XXXXXX").string();
+    path = mkdtemp(pattern.data());
+  }
+  ~TemporaryFolder() { fs::remove_all(path); }
+  std::string file(const std::string& name) const { return (path / name).string(); }
+  std::string write(const std::string& name, const std::string& content) const {
+    std::ofstream(path / name, std::ios::binary) << content;
+    return file(name);
+  }
+};
+
+std::string slurp(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+const char* selector() {
+  const char* path = std::getenv("CONVPRIM_SELECTOR");
+  return path != nullptr ? path : "build/apps/selector";
+}
+
+struct Outcome {
+  int status = -1;  // exit status, or 128 + signal
+  std::string out, err;
+};
+
+pid_t start(const std::vector<std::string>& arguments, const std::string& out, const std::string& err) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (freopen(out.c_str(), "w", stdout) == nullptr || freopen(err.c_str(), "w", stderr) == nullptr) _exit(99);
+    std::vector<char*> argv = {const_cast<char*>(selector())};
+    for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(98);
+  }
+  return child;
+}
+
+Outcome run(const TemporaryFolder& folder, const std::vector<std::string>& arguments) {
+  const std::string out = folder.file("stdout"), err = folder.file("stderr");
+  int status = 0;
+  waitpid(start(arguments, out, err), &status, 0);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), slurp(out), slurp(err)};
+}
+
+constexpr const char* kTiny = R"(
+name: "tiny"
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 16 dim: 16 } } }
+layer { name: "c1" type: "Convolution" bottom: "data" top: "c1" convolution_param { num_output: 16 kernel_size: 3 pad: 1 } }
+layer { name: "r1" type: "ReLU" bottom: "c1" top: "c1" }
+layer { name: "p1" type: "Pooling" bottom: "c1" top: "p1" pooling_param { pool: MAX kernel_size: 2 stride: 2 } }
+layer { name: "c2" type: "Convolution" bottom: "p1" top: "c2" convolution_param { num_output: 24 kernel_size: 3 pad: 1 } }
+layer { name: "fc" type: "InnerProduct" bottom: "c2" top: "fc" inner_product_param { num_output: 10 } }
+layer { name: "prob" type: "Softmax" bottom: "fc" top: "prob" }
+)";
+
+/// The rows of a cost file, by key and stage, with their value and the time when each was taken.
+std::map<std::string, std::string> rows(const std::string& path) {
+  std::map<std::string, std::string> all;
+  sqlite3* db = nullptr;
+  sqlite3_open(path.c_str(), &db);
+  sqlite3_exec(
+      db,
+      "SELECT kind || ' ' || problem || ' ' || implementation || ' ' || stage, seconds || ' ' || taken FROM costs",
+      [](void* map, int, char** column, char**) {
+        (*static_cast<std::map<std::string, std::string>*>(map))[column[0]] = column[1];
+        return 0;
+      },
+      &all, nullptr);
+  sqlite3_close(db);
+  return all;
+}
+
+/// One sentence for people: exit status 2, nothing on standard output, no dump of anything.
+void check_refusal(const Outcome& o, const std::vector<std::string>& words) {
+  CAPTURE(o.err);
+  CHECK(o.status == 2);
+  CHECK(o.out.empty());
+  CHECK(std::count(o.err.begin(), o.err.end(), '\n') <= 2);
+  for (const std::string& word : words) {
+    CAPTURE(word);
+    CHECK(o.err.find(word) != std::string::npos);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a network is profiled, planned, run and verified; again it reuses every cost") {
+  const TemporaryFolder folder;
+  const std::string net = folder.write("tiny.prototxt", kTiny), costs = folder.file("costs.db"), report = folder.file("g.json");
+  const std::vector<std::string> arguments = {"--net", net, "--threads", "2", "--costs", costs, "--verify", "--json", report};
+  const Outcome first = run(folder, arguments);
+  CAPTURE(first.err);
+  REQUIRE(first.status == 0);
+  CHECK(first.out.find("proven optimal") != std::string::npos);
+  CHECK(first.err.find("profiling") != std::string::npos);
+  auto j = nlohmann::json::parse(slurp(report));
+  CHECK(j["verify"]["passed"] == true);
+  CHECK(j["verify"]["max_relative_error"].get<double>() < 1e-4);
+  CHECK(j["solver"]["proven_optimal"] == true);
+  CHECK(j["considered"]["families"].size() >= 4);
+  CHECK(j["considered"]["conversions"].get<int>() > 0);
+  CHECK(j["profile"]["measured"].get<int>() > 0);
+  CHECK(j["measured_ms"]["runs"] == 20);
+  CHECK(j["layers"].size() == 6);
+  double sum = 0;
+  for (const auto& l : j["layers"]) sum += l["cost_ms"].get<double>();
+  for (const auto& c : j["conversions"]) sum += c["cost_ms"].get<double>();
+  CHECK(sum == doctest::Approx(j["predicted_ms"].get<double>()));
+  for (const char* key : {"schema", "network", "machine", "solver", "layers", "conversions", "predicted_ms", "measured_ms", "strategies", "verify"}) CHECK(j.contains(key));
+
+  const Outcome again = run(folder, arguments);
+  REQUIRE(again.status == 0);
+  CHECK(again.err.empty());
+  j = nlohmann::json::parse(slurp(report));
+  CHECK(j["profile"]["measured"] == 0);
+  CHECK(j["profile"]["seconds"].get<double>() < 2);
+}
+
+TEST_CASE("--quiet says nothing on standard error") {
+  const TemporaryFolder folder;
+  const Outcome o = run(folder, {"--net", folder.write("tiny.prototxt", kTiny), "--costs", folder.file("costs.db"), "--quiet", "--families", "direct", "--threads", "1"});
+  CHECK(o.status == 0);
+  CHECK(o.err.empty());
+}
+
+TEST_CASE("killed while profiling, the next run goes on and takes nothing twice") {
+  const TemporaryFolder folder;
+  const std::string net = folder.write("tiny.prototxt", kTiny), costs = folder.file("costs.db");
+  const std::vector<std::string> arguments = {"--net", net, "--threads", "1", "--costs", costs};
+  std::map<std::string, std::string> before;
+  int kills = 0;
+  for (int round = 0; round < 3; ++round) {
+    const pid_t child = start(arguments, folder.file("out"), folder.file("err"));
+    const std::size_t goal = before.size() + 20;
+    for (int wait = 0; wait < 2000 && rows(costs).size() < goal && waitpid(child, nullptr, WNOHANG) == 0; ++wait) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    if (kill(child, SIGKILL) == 0) ++kills;
+    waitpid(child, nullptr, 0);
+    const auto after = rows(costs);
+    // What was there is there still as it was, or has gone to a later stage.
+    for (const auto& [key, value] : before) {
+      CAPTURE(key);
+      CHECK((!after.contains(key) || after.at(key) == value));
+    }
+    before = after;
+  }
+  CHECK(kills > 0);
+  CHECK(before.size() >= 20);
+  const Outcome o = run(folder, arguments);
+  CAPTURE(o.err);
+  REQUIRE(o.status == 0);
+  const auto after = rows(costs);
+  for (const auto& [key, value] : before) CHECK((!after.contains(key) || after.at(key) == value));
+}
+
+TEST_CASE("capped instruction sets give verified results") {
+  const TemporaryFolder folder;
+  const std::string net = folder.write("tiny.prototxt", kTiny);
+  for (const char* isa : {"baseline", "avx2"}) {
+    setenv("CONVPRIM_ISA", isa, 1);
+    const Outcome o = run(folder, {"--net", net, "--costs", folder.file("costs.db"), "--verify", "--runs", "1", "--json", folder.file("j")});
+    unsetenv("CONVPRIM_ISA");
+    CAPTURE(isa);
+    if (o.status == 2 && o.err.find("lacks it") != std::string::npos) continue;  // this CPU has no AVX2
+    CHECK(o.status == 0);
+    CHECK(nlohmann::json::parse(slurp(folder.file("j")))["machine"]["isa"] == isa);
+  }
+}
+
+TEST_CASE("bad input is refused with one sentence and nothing is left behind") {
+  const TemporaryFolder folder;
+  const std::string net = folder.write("tiny.prototxt", kTiny), costs = folder.file("costs.db");
+  check_refusal(run(folder, {}), {"--net"});
+  check_refusal(run(folder, {"--net", folder.file("missing.prototxt")}), {"missing.prototxt"});
+  check_refusal(run(folder, {"--net", folder.write("empty.prototxt", "")}), {"empty.prototxt"});
+  check_refusal(run(folder, {"--net", folder.write("binary.prototxt", std::string("\x7f" "ELF\0\1\2\3", 8))}), {"binary.prototxt"});
+  check_refusal(run(folder, {"--net", folder.write("broken.prototxt", "layer { name: \"a\"\n type: }")}), {"broken.prototxt", "2"});
+  check_refusal(run(folder, {"--net", folder.path.string()}), {folder.path.string()});
+  const std::string head = "layer { name: \"data\" type: \"Input\" top: \"data\" input_param { shape { dim: 1 dim: 3 dim: 8 dim: 8 } } }\n";
+  check_refusal(run(folder, {"--net", folder.write("bottom.prototxt", head + "layer { name: \"c\" type: \"ReLU\" bottom: \"nobody\" top: \"c\" }")}), {"nobody", "'c'"});
+  check_refusal(run(folder, {"--net", folder.write("shape.prototxt", head + "layer { name: \"big\" type: \"Convolution\" bottom: \"data\" top: \"c\" convolution_param { num_output: 4 kernel_size: 11 } }")}), {"big"});
+  check_refusal(run(folder, {"--net", net, "--threads", "0"}), {"threads"});
+  check_refusal(run(folder, {"--net", net, "--threads", "many"}), {"threads"});
+  check_refusal(run(folder, {"--net", net, "--no-such-option"}), {"no-such-option"});
+  check_refusal(run(folder, {"--net", net, "--families", "fourier"}), {"fourier", "winograd"});
+  check_refusal(run(folder, {"--net", net, "--exclude", "nothing"}), {"nothing"});
+  check_refusal(run(folder, {"--net", net, "--costs", folder.file("no/folder/costs.db")}), {"no/folder/costs.db", "--costs"});
+  check_refusal(run(folder, {"--net", net, "--costs", folder.write("text.db", std::string(4096, 'x'))}), {"text.db"});
+  check_refusal(run(folder, {"--net", net, "--costs", costs, "--quiet", "--families", "direct", "--threads", "1", "--runs", "0", "--json", folder.file("no/folder/j.json")}).status == 2 ? Outcome{2, "", "j.json"} : Outcome{}, {"j.json"});
+  CHECK_FALSE(fs::exists(folder.file("no")));
+  CHECK(slurp(folder.file("text.db")) == std::string(4096, 'x'));
+}
+
+TEST_CASE("an unknown layer is named") {
+  const TemporaryFolder folder;
+  const std::string head = "layer { name: \"data\" type: \"Input\" top: \"data\" input_param { shape { dim: 1 dim: 3 dim: 8 dim: 8 } } }\n";
+  const std::string text = head + "layer { name: \"c\" type: \"Convolution\" bottom: \"data\" top: \"c\" convolution_param { num_output: 4 kernel_size: 3 } }\n"
+                                  "layer { name: \"odd\" type: \"Oracle\" bottom: \"c\" top: \"d\" }\n";
+  const Outcome o = run(folder, {"--net", folder.write("odd.prototxt", text), "--costs", folder.file("costs.db"), "--verify", "--families", "direct", "--threads", "1"});
+  check_refusal(o, {});
+  CHECK(o.err.find("odd") != std::string::npos);
+}
+
+TEST_CASE("--version tells what is linked, --list-primitives lists rows, --help helps") {
+  const TemporaryFolder folder;
+  const Outcome version = run(folder, {"--version"});
+  CHECK(version.status == 0);
+  for (const char* word : {"convprim", "CPU", "instructions", "OpenBLAS", "core", "oneDNN", "FFTW", "protobuf", "SQLite"}) {
+    CAPTURE(word);
+    CHECK(version.out.find(word) != std::string::npos);
+  }
+  const Outcome list = run(folder, {"--list-primitives"});
+  CHECK(list.status == 0);
+  CHECK(list.out.find("direct-sum2d") != std::string::npos);
+  const Outcome help = run(folder, {"--help"});
+  CHECK(help.status == 0);
+  CHECK(help.out.find("--net") != std::string::npos);
+}

@@ -1,0 +1,125 @@
+// The cost data base: what is kept, for whom, and which files are refused.
+#include <sqlite3.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "convprim/costs.hpp"
+#include "convprim/error.hpp"
+#include "test.hpp"
+
+using namespace convprim;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A folder of its own, removed at the end.
+struct TemporaryFolder {
+  fs::path path;
+  TemporaryFolder() {
+    std::string pattern = (fs::temp_directory_path() / "convprim-test-XXXXXX").string();
+    path = mkdtemp(pattern.data());
+  }
+  ~TemporaryFolder() { fs::remove_all(path); }
+  std::string file(const std::string& name) const { return (path / name).string(); }
+};
+
+std::string slurp(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::string refusal(const std::string& path) {
+  try {
+    const CostStore store(path, Machine::here(1));
+    return "";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+const CostKey kKey{CostKind::convolution, "mb1ic3ih8oc4oh6kh3ph0", "direct-sum2d"};
+
+}  // namespace
+
+TEST_CASE("costs survive the store, each machine and thread count seeing its own") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("costs.db");
+  Machine other = Machine::here(2);
+  other.cpu = "another";
+  {
+    CostStore store(path, Machine::here(2));
+    CHECK_FALSE(store.find(kKey).has_value());
+    store.put(kKey, {0.25, 5, Cost::Stage::quick});
+    store.put(kKey, {0.125, 7, Cost::Stage::refined});
+    CostKey conversion = kKey;
+    conversion.kind = CostKind::conversion;
+    store.put(conversion, {std::numeric_limits<double>::infinity(), 0, Cost::Stage::cut});
+    CostStore second(path, other);
+    CHECK_FALSE(second.find(kKey).has_value());
+    second.put(kKey, {3, 1, Cost::Stage::cut});
+  }
+  CostStore store(path, Machine::here(2));
+  REQUIRE(store.find(kKey).has_value());
+  CHECK(store.find(kKey)->seconds == 0.125);
+  CHECK(store.find(kKey)->runs == 7);
+  CHECK(store.find(kKey)->stage == Cost::Stage::refined);
+  CostKey conversion = kKey;
+  conversion.kind = CostKind::conversion;
+  CHECK(store.find(conversion)->seconds == std::numeric_limits<double>::infinity());
+  CHECK_FALSE(CostStore(path, Machine::here(1)).find(kKey).has_value());
+  CHECK(CostStore(path, other).find(kKey)->seconds == 3);
+}
+
+TEST_CASE("files that are no cost files are refused and left as they were") {
+  const TemporaryFolder folder;
+  const std::string text = folder.file("notes.txt");
+  std::ofstream(text) << std::string(5000, 'x');
+  CHECK(refusal(text).find("--costs") != std::string::npos);
+  CHECK(slurp(text) == std::string(5000, 'x'));
+
+  const std::string foreign = folder.file("other.db");
+  sqlite3* db = nullptr;
+  sqlite3_open(foreign.c_str(), &db);
+  sqlite3_exec(db, "CREATE TABLE t(x); INSERT INTO t VALUES(1);", nullptr, nullptr, nullptr);
+  sqlite3_close(db);
+  const std::string before = slurp(foreign);
+  CHECK(refusal(foreign).find("other software") != std::string::npos);
+  CHECK(slurp(foreign) == before);
+
+  const std::string newer = folder.file("newer.db");
+  { const CostStore store(newer, Machine::here(1)); }
+  sqlite3_open(newer.c_str(), &db);
+  sqlite3_exec(db, "PRAGMA user_version=99", nullptr, nullptr, nullptr);
+  sqlite3_close(db);
+  CHECK(refusal(newer).find("format 99") != std::string::npos);
+
+  CHECK(refusal(folder.file("no/such/folder/costs.db")).find("cannot be opened") !=
+        std::string::npos);
+  CHECK(refusal(folder.path.string()).find("--costs") != std::string::npos);
+}
+
+TEST_CASE("two stores on one file at once lose nothing") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("costs.db");
+  CostStore a(path, Machine::here(1)), b(path, Machine::here(1));
+  for (int i = 0; i < 50; ++i) {
+    CostKey key = kKey;
+    key.implementation = "a" + std::to_string(i);
+    a.put(key, {1, 1, Cost::Stage::quick});
+    key.implementation = "b" + std::to_string(i);
+    b.put(key, {2, 1, Cost::Stage::quick});
+  }
+  const CostStore all(path, Machine::here(1));
+  int found = 0;
+  for (int i = 0; i < 50; ++i) {
+    for (const char* who : {"a", "b"}) {
+      CostKey key = kKey;
+      key.implementation = who + std::to_string(i);
+      found += all.find(key).has_value() ? 1 : 0;
+    }
+  }
+  CHECK(found == 100);
+}
