@@ -369,9 +369,8 @@ class Profiler {
         if (seconds > kClose * ranked[0].first || close.size() == kRefineLimit) break;
         close.push_back(task);
       }
-      std::erase_if(close, [&](const Task* t) {
-        return store_.find(t->key)->stage == Cost::Stage::refined;
-      });
+      std::erase_if(
+          close, [&](const Task* t) { return store_.find(t->key)->stage == Cost::Stage::refined; });
       if (close.empty()) return;
       progress_.now = fmt::format("{}: the {} best once more", group.label, close.size());
       if (report_) report_(progress_);

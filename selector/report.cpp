@@ -152,7 +152,9 @@ std::string table(const Report& report) {
   const Plan& plan = *report.plan;
   const auto measured = measured_by_name(report);
   std::string out;
-  const auto line = [&](auto&&... args) { out += fmt::format(args...) + "\n"; };
+  const auto line = [&]<class... A>(fmt::format_string<A...> format, A&&... args) {
+    out += fmt::format(format, std::forward<A>(args)...) + "\n";
+  };
   const auto measured_text = [&](const std::string& name) {
     const auto it = measured.find(name);
     return it == measured.end() ? std::string(measured.empty() ? "" : "-")

@@ -48,10 +48,13 @@ struct Outcome {
   std::string out, err;
 };
 
-pid_t start(const std::vector<std::string>& arguments, const std::string& out, const std::string& err) {
+pid_t start(const std::vector<std::string>& arguments, const std::string& out,
+            const std::string& err) {
   const pid_t child = fork();
   if (child == 0) {
-    if (freopen(out.c_str(), "w", stdout) == nullptr || freopen(err.c_str(), "w", stderr) == nullptr) _exit(99);
+    if (freopen(out.c_str(), "w", stdout) == nullptr ||
+        freopen(err.c_str(), "w", stderr) == nullptr)
+      _exit(99);
     std::vector<char*> argv = {const_cast<char*>(selector())};
     for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
     argv.push_back(nullptr);
@@ -86,7 +89,8 @@ std::map<std::string, std::string> rows(const std::string& path) {
   sqlite3_open(path.c_str(), &db);
   sqlite3_exec(
       db,
-      "SELECT kind || ' ' || problem || ' ' || implementation || ' ' || stage, seconds || ' ' || taken FROM costs",
+      "SELECT kind || ' ' || problem || ' ' || implementation || ' ' || stage, seconds || ' ' || "
+      "taken FROM costs",
       [](void* map, int, char** column, char**) {
         (*static_cast<std::map<std::string, std::string>*>(map))[column[0]] = column[1];
         return 0;
@@ -112,8 +116,10 @@ void check_refusal(const Outcome& o, const std::vector<std::string>& words) {
 
 TEST_CASE("a network is profiled, planned, run and verified; again it reuses every cost") {
   const TemporaryFolder folder;
-  const std::string net = folder.write("tiny.prototxt", kTiny), costs = folder.file("costs.db"), report = folder.file("g.json");
-  const std::vector<std::string> arguments = {"--net", net, "--threads", "2", "--costs", costs, "--verify", "--json", report};
+  const std::string net = folder.write("tiny.prototxt", kTiny), costs = folder.file("costs.db"),
+                    report = folder.file("g.json");
+  const std::vector<std::string> arguments = {"--net", net,        "--threads", "2",   "--costs",
+                                              costs,   "--verify", "--json",    report};
   const Outcome first = run(folder, arguments);
   CAPTURE(first.err);
   REQUIRE(first.status == 0);
@@ -132,7 +138,9 @@ TEST_CASE("a network is profiled, planned, run and verified; again it reuses eve
   for (const auto& l : j["layers"]) sum += l["cost_ms"].get<double>();
   for (const auto& c : j["conversions"]) sum += c["cost_ms"].get<double>();
   CHECK(sum == doctest::Approx(j["predicted_ms"].get<double>()));
-  for (const char* key : {"schema", "network", "machine", "solver", "layers", "conversions", "predicted_ms", "measured_ms", "strategies", "verify"}) CHECK(j.contains(key));
+  for (const char* key : {"schema", "network", "machine", "solver", "layers", "conversions",
+                          "predicted_ms", "measured_ms", "strategies", "verify"})
+    CHECK(j.contains(key));
 
   const Outcome again = run(folder, arguments);
   REQUIRE(again.status == 0);
@@ -144,7 +152,9 @@ TEST_CASE("a network is profiled, planned, run and verified; again it reuses eve
 
 TEST_CASE("--quiet says nothing on standard error") {
   const TemporaryFolder folder;
-  const Outcome o = run(folder, {"--net", folder.write("tiny.prototxt", kTiny), "--costs", folder.file("costs.db"), "--quiet", "--families", "direct", "--threads", "1"});
+  const Outcome o =
+      run(folder, {"--net", folder.write("tiny.prototxt", kTiny), "--costs",
+                   folder.file("costs.db"), "--quiet", "--families", "direct", "--threads", "1"});
   CHECK(o.status == 0);
   CHECK(o.err.empty());
 }
@@ -158,7 +168,9 @@ TEST_CASE("killed while profiling, the next run goes on and takes nothing twice"
   for (int round = 0; round < 3; ++round) {
     const pid_t child = start(arguments, folder.file("out"), folder.file("err"));
     const std::size_t goal = before.size() + 20;
-    for (int wait = 0; wait < 2000 && rows(costs).size() < goal && waitpid(child, nullptr, WNOHANG) == 0; ++wait) {
+    for (int wait = 0;
+         wait < 2000 && rows(costs).size() < goal && waitpid(child, nullptr, WNOHANG) == 0;
+         ++wait) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     if (kill(child, SIGKILL) == 0) ++kills;
@@ -185,10 +197,12 @@ TEST_CASE("capped instruction sets give verified results") {
   const std::string net = folder.write("tiny.prototxt", kTiny);
   for (const char* isa : {"baseline", "avx2"}) {
     setenv("CONVPRIM_ISA", isa, 1);
-    const Outcome o = run(folder, {"--net", net, "--costs", folder.file("costs.db"), "--verify", "--runs", "1", "--json", folder.file("j")});
+    const Outcome o = run(folder, {"--net", net, "--costs", folder.file("costs.db"), "--verify",
+                                   "--runs", "1", "--json", folder.file("j")});
     unsetenv("CONVPRIM_ISA");
     CAPTURE(isa);
-    if (o.status == 2 && o.err.find("lacks it") != std::string::npos) continue;  // this CPU has no AVX2
+    if (o.status == 2 && o.err.find("lacks it") != std::string::npos)
+      continue;  // this CPU has no AVX2
     CHECK(o.status == 0);
     CHECK(nlohmann::json::parse(slurp(folder.file("j")))["machine"]["isa"] == isa);
   }
@@ -200,30 +214,64 @@ TEST_CASE("bad input is refused with one sentence and nothing is left behind") {
   check_refusal(run(folder, {}), {"--net"});
   check_refusal(run(folder, {"--net", folder.file("missing.prototxt")}), {"missing.prototxt"});
   check_refusal(run(folder, {"--net", folder.write("empty.prototxt", "")}), {"empty.prototxt"});
-  check_refusal(run(folder, {"--net", folder.write("binary.prototxt", std::string("\x7f" "ELF\0\1\2\3", 8))}), {"binary.prototxt"});
-  check_refusal(run(folder, {"--net", folder.write("broken.prototxt", "layer { name: \"a\"\n type: }")}), {"broken.prototxt", "2"});
+  check_refusal(run(folder, {"--net", folder.write("binary.prototxt", std::string("\x7f"
+                                                                                  "ELF\0\1\2\3",
+                                                                                  8))}),
+                {"binary.prototxt"});
+  check_refusal(
+      run(folder, {"--net", folder.write("broken.prototxt", "layer { name: \"a\"\n type: }")}),
+      {"broken.prototxt", "2"});
   check_refusal(run(folder, {"--net", folder.path.string()}), {folder.path.string()});
-  const std::string head = "layer { name: \"data\" type: \"Input\" top: \"data\" input_param { shape { dim: 1 dim: 3 dim: 8 dim: 8 } } }\n";
-  check_refusal(run(folder, {"--net", folder.write("bottom.prototxt", head + "layer { name: \"c\" type: \"ReLU\" bottom: \"nobody\" top: \"c\" }")}), {"nobody", "'c'"});
-  check_refusal(run(folder, {"--net", folder.write("shape.prototxt", head + "layer { name: \"big\" type: \"Convolution\" bottom: \"data\" top: \"c\" convolution_param { num_output: 4 kernel_size: 11 } }")}), {"big"});
+  const std::string head =
+      "layer { name: \"data\" type: \"Input\" top: \"data\" input_param { shape { dim: 1 dim: 3 "
+      "dim: 8 dim: 8 } } }\n";
+  check_refusal(
+      run(folder,
+          {"--net",
+           folder.write(
+               "bottom.prototxt",
+               head + "layer { name: \"c\" type: \"ReLU\" bottom: \"nobody\" top: \"c\" }")}),
+      {"nobody", "'c'"});
+  check_refusal(
+      run(folder,
+          {"--net",
+           folder.write("shape.prototxt",
+                        head + "layer { name: \"big\" type: \"Convolution\" bottom: \"data\" top: "
+                               "\"c\" convolution_param { num_output: 4 kernel_size: 11 } }")}),
+      {"big"});
   check_refusal(run(folder, {"--net", net, "--threads", "0"}), {"threads"});
   check_refusal(run(folder, {"--net", net, "--threads", "many"}), {"threads"});
   check_refusal(run(folder, {"--net", net, "--no-such-option"}), {"no-such-option"});
   check_refusal(run(folder, {"--net", net, "--families", "fourier"}), {"fourier", "winograd"});
   check_refusal(run(folder, {"--net", net, "--exclude", "nothing"}), {"nothing"});
-  check_refusal(run(folder, {"--net", net, "--costs", folder.file("no/folder/costs.db")}), {"no/folder/costs.db", "--costs"});
-  check_refusal(run(folder, {"--net", net, "--costs", folder.write("text.db", std::string(4096, 'x'))}), {"text.db"});
-  check_refusal(run(folder, {"--net", net, "--costs", costs, "--quiet", "--families", "direct", "--threads", "1", "--runs", "0", "--json", folder.file("no/folder/j.json")}).status == 2 ? Outcome{2, "", "j.json"} : Outcome{}, {"j.json"});
+  check_refusal(run(folder, {"--net", net, "--costs", folder.file("no/folder/costs.db")}),
+                {"no/folder/costs.db", "--costs"});
+  check_refusal(
+      run(folder, {"--net", net, "--costs", folder.write("text.db", std::string(4096, 'x'))}),
+      {"text.db"});
+  check_refusal(
+      run(folder, {"--net", net, "--costs", costs, "--quiet", "--families", "direct", "--threads",
+                   "1", "--runs", "0", "--json", folder.file("no/folder/j.json")})
+                  .status == 2
+          ? Outcome{2, "", "j.json"}
+          : Outcome{},
+      {"j.json"});
   CHECK_FALSE(fs::exists(folder.file("no")));
   CHECK(slurp(folder.file("text.db")) == std::string(4096, 'x'));
 }
 
 TEST_CASE("an unknown layer is named") {
   const TemporaryFolder folder;
-  const std::string head = "layer { name: \"data\" type: \"Input\" top: \"data\" input_param { shape { dim: 1 dim: 3 dim: 8 dim: 8 } } }\n";
-  const std::string text = head + "layer { name: \"c\" type: \"Convolution\" bottom: \"data\" top: \"c\" convolution_param { num_output: 4 kernel_size: 3 } }\n"
-                                  "layer { name: \"odd\" type: \"Oracle\" bottom: \"c\" top: \"d\" }\n";
-  const Outcome o = run(folder, {"--net", folder.write("odd.prototxt", text), "--costs", folder.file("costs.db"), "--verify", "--families", "direct", "--threads", "1"});
+  const std::string head =
+      "layer { name: \"data\" type: \"Input\" top: \"data\" input_param { shape { dim: 1 dim: 3 "
+      "dim: 8 dim: 8 } } }\n";
+  const std::string text = head +
+                           "layer { name: \"c\" type: \"Convolution\" bottom: \"data\" top: \"c\" "
+                           "convolution_param { num_output: 4 kernel_size: 3 } }\n"
+                           "layer { name: \"odd\" type: \"Oracle\" bottom: \"c\" top: \"d\" }\n";
+  const Outcome o =
+      run(folder, {"--net", folder.write("odd.prototxt", text), "--costs", folder.file("costs.db"),
+                   "--verify", "--families", "direct", "--threads", "1"});
   check_refusal(o, {});
   CHECK(o.err.find("odd") != std::string::npos);
 }
@@ -232,7 +280,8 @@ TEST_CASE("--version tells what is linked, --list-primitives lists rows, --help 
   const TemporaryFolder folder;
   const Outcome version = run(folder, {"--version"});
   CHECK(version.status == 0);
-  for (const char* word : {"convprim", "CPU", "instructions", "OpenBLAS", "core", "oneDNN", "FFTW", "protobuf", "SQLite"}) {
+  for (const char* word : {"convprim", "CPU", "instructions", "OpenBLAS", "core", "oneDNN", "FFTW",
+                           "protobuf", "SQLite"}) {
     CAPTURE(word);
     CHECK(version.out.find(word) != std::string::npos);
   }
