@@ -39,6 +39,7 @@ bool Filter::allows(const Primitive& primitive) const {
 std::vector<Choice> choices(const Network& net, LayerId id, const Filter& filter) {
   const Layer& layer = net.layers[static_cast<std::size_t>(id)];
   std::vector<Choice> all;
+  const int sweep = layer.blobs.empty() ? 0 : sweep_megabytes(net);
   if (std::holds_alternative<InputOp>(layer.op)) {
     all.push_back({.key = {}, .name = "input"});
     return all;
@@ -52,7 +53,7 @@ std::vector<Choice> choices(const Network& net, LayerId id, const Filter& filter
         all.push_back({.primitive = p,
                        .in = p->in,
                        .out = p->out,
-                       .key = {CostKind::convolution, problem, std::string(p->name)},
+                       .key = {CostKind::convolution, problem, std::string(p->name), sweep},
                        .name = std::string(p->name)});
       }
     } else {
@@ -63,7 +64,7 @@ std::vector<Choice> choices(const Network& net, LayerId id, const Filter& filter
         all.push_back({.impl = impl,
                        .in = impl->in,
                        .out = impl->out,
-                       .key = {CostKind::layer, problem_text, std::string(impl->name)},
+                       .key = {CostKind::layer, problem_text, std::string(impl->name), sweep},
                        .name = std::string(impl->name)});
       }
       const auto* concat = std::get_if<ConcatOp>(&layer.op);
@@ -138,12 +139,22 @@ std::string convolution_problem(const Network& net, LayerId id) {
   return scenario_of(net, id).str() + (op.epilogue.residual ? "+sum" : "");
 }
 
+int sweep_megabytes(const Network& net) {
+  double bytes = 0;
+  for (const Layer& layer : net.layers) {
+    for (const Blob& b : layer.blobs) bytes += 1.5 * sizeof(float) * static_cast<double>(b.count());
+  }
+  int megabytes = 4;
+  while (megabytes < 128 && megabytes * 1048576.0 < bytes) megabytes *= 2;
+  return megabytes;
+}
+
 std::string text(const Shape& shape) {
   return fmt::format("mb{}c{}h{}w{}", shape.n, shape.c, shape.h, shape.w);
 }
 
 CostKey conversion_key(const Shape& shape, const Conversion& conversion) {
-  return {CostKind::conversion, text(shape), std::string(conversion.name)};
+  return {CostKind::conversion, text(shape), std::string(conversion.name), 0};
 }
 
 }  // namespace convprim

@@ -49,6 +49,11 @@ ChannelSlice concat_slice(const Network& net, LayerId id, std::size_t i);
 /// Text of a convolution's problem for its cost: the scenario, "+sum" if it adds a residual.
 std::string convolution_problem(const Network& net, LayerId id);
 
+/// MB that profiling reads before each run of a layer with weights of this network, so that they
+/// are as cold as a pass over the rest of the network makes them: the network's weights and half as
+/// much again (packed ones are larger), as a power of two from 4 to 128.
+int sweep_megabytes(const Network& net);
+
 /// Text of a shape: "mb1c64h56w56".
 std::string text(const Shape& shape);
 

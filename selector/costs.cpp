@@ -21,6 +21,7 @@ CREATE TABLE IF NOT EXISTS costs(
   kind TEXT NOT NULL,            -- p: convolution primitive, l: other layer, c: conversion
   problem TEXT NOT NULL,
   implementation TEXT NOT NULL,
+  sweep INTEGER NOT NULL,        -- MB read before each run; 0: no weights
   threads INTEGER NOT NULL,
   cpu TEXT NOT NULL,
   isa TEXT NOT NULL,
@@ -29,7 +30,7 @@ CREATE TABLE IF NOT EXISTS costs(
   runs INTEGER NOT NULL,
   stage INTEGER NOT NULL,        -- 0: cut short, 1: quick, 2: refined
   taken TEXT NOT NULL DEFAULT (datetime('now')),
-  PRIMARY KEY(cpu, isa, version, threads, kind, problem, implementation)
+  PRIMARY KEY(cpu, isa, version, threads, kind, problem, implementation, sweep)
 ) WITHOUT ROWID;
 )";
 
@@ -108,11 +109,11 @@ struct CostStore::Impl {
     run("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;", "cannot be written");
     load();
     sqlite3_stmt* prepared = nullptr;
-    if (sqlite3_prepare_v2(raw,
-                           "INSERT OR REPLACE INTO costs(kind, problem, implementation, threads, "
-                           "cpu, isa, version, seconds, "
-                           "runs, stage) VALUES(?,?,?,?,?,?,?,?,?,?)",
-                           -1, &prepared, nullptr) != SQLITE_OK) {
+    if (sqlite3_prepare_v2(
+            raw,
+            "INSERT OR REPLACE INTO costs(kind, problem, implementation, sweep, threads, "
+            "cpu, isa, version, seconds, runs, stage) VALUES(?,?,?,?,?,?,?,?,?,?,?)",
+            -1, &prepared, nullptr) != SQLITE_OK) {
       fail("cannot be written");
     }
     insert.reset(prepared);
@@ -120,11 +121,12 @@ struct CostStore::Impl {
 
   void load() {
     sqlite3_stmt* raw = nullptr;
-    if (sqlite3_prepare_v2(db.get(),
-                           "SELECT kind, problem, implementation, seconds, runs, stage FROM costs "
-                           "WHERE cpu=? AND isa=? AND "
-                           "version=? AND threads=?",
-                           -1, &raw, nullptr) != SQLITE_OK) {
+    if (sqlite3_prepare_v2(
+            db.get(),
+            "SELECT kind, problem, implementation, sweep, seconds, runs, stage FROM costs "
+            "WHERE cpu=? AND isa=? AND "
+            "version=? AND threads=?",
+            -1, &raw, nullptr) != SQLITE_OK) {
       fail("has not the tables of a cost file");
     }
     const Statement statement(raw);
@@ -139,9 +141,10 @@ struct CostStore::Impl {
     };
     while ((status = sqlite3_step(raw)) == SQLITE_ROW) {
       const std::string kind = text(0);
-      CostKey key{static_cast<CostKind>(kind.empty() ? '?' : kind[0]), text(1), text(2)};
-      costs[std::move(key)] = {sqlite3_column_double(raw, 3), sqlite3_column_int(raw, 4),
-                               static_cast<Cost::Stage>(sqlite3_column_int(raw, 5))};
+      CostKey key{static_cast<CostKind>(kind.empty() ? '?' : kind[0]), text(1), text(2),
+                  sqlite3_column_int(raw, 3)};
+      costs[std::move(key)] = {sqlite3_column_double(raw, 4), sqlite3_column_int(raw, 5),
+                               static_cast<Cost::Stage>(sqlite3_column_int(raw, 6))};
     }
     if (status != SQLITE_DONE) fail("cannot be read");
   }
@@ -168,13 +171,14 @@ void CostStore::put(const CostKey& key, const Cost& cost) {
   sqlite3_bind_text(s, 1, &kind, 1, SQLITE_STATIC);
   sqlite3_bind_text(s, 2, key.problem.c_str(), -1, SQLITE_STATIC);
   sqlite3_bind_text(s, 3, key.implementation.c_str(), -1, SQLITE_STATIC);
-  sqlite3_bind_int(s, 4, m.threads);
-  sqlite3_bind_text(s, 5, m.cpu.c_str(), -1, SQLITE_STATIC);
-  sqlite3_bind_text(s, 6, m.isa.c_str(), -1, SQLITE_STATIC);
-  sqlite3_bind_text(s, 7, m.version.c_str(), -1, SQLITE_STATIC);
-  sqlite3_bind_double(s, 8, cost.seconds);
-  sqlite3_bind_int(s, 9, cost.runs);
-  sqlite3_bind_int(s, 10, static_cast<int>(cost.stage));
+  sqlite3_bind_int(s, 4, key.sweep);
+  sqlite3_bind_int(s, 5, m.threads);
+  sqlite3_bind_text(s, 6, m.cpu.c_str(), -1, SQLITE_STATIC);
+  sqlite3_bind_text(s, 7, m.isa.c_str(), -1, SQLITE_STATIC);
+  sqlite3_bind_text(s, 8, m.version.c_str(), -1, SQLITE_STATIC);
+  sqlite3_bind_double(s, 9, cost.seconds);
+  sqlite3_bind_int(s, 10, cost.runs);
+  sqlite3_bind_int(s, 11, static_cast<int>(cost.stage));
   const int status = sqlite3_step(s);
   sqlite3_reset(s);
   if (status != SQLITE_DONE) impl_->fail("cannot be written");

@@ -1,12 +1,12 @@
 // Profiling: what each candidate takes, measured in the state of the caches that a run of the whole
 // network finds.
 //
-// Before each timed run the cores' own caches are swept by reading twice their size, then the input
-// is written anew: so the input lies where the layer before has left it, and the weights where the
-// rest of the network has pushed them. Candidates for the same problem are compared with each
-// other: one whose first run is far behind the best so far is not run again, and those near the
-// best are measured a second time in interleaved rounds, since the smallest of many noisy medians
-// is a biased one.
+// Before each timed run the caches are swept by reading as much as a pass over the network does, then
+// the input is written anew: so the input lies where the layer before has left it, and the weights
+// where the rest of the network has pushed them. Candidates for the same problem are compared with
+// each other: one whose first run is far behind the best so far is not run again, and those near the
+// best are measured a second time in interleaved rounds, since the smallest of many noisy medians is
+// a biased one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -58,24 +58,23 @@ Buffer random_buffer(Index count) {
   return b;
 }
 
-/// Pushes everything out of the cores' own caches.
+/// Pushes everything out of the caches that a pass over so many MB passes through.
 class Sweeper {
  public:
-  explicit Sweeper(int threads)
-      : threads_(threads),
-        per_thread_(static_cast<Index>(2 * cache_bytes(2) / sizeof(float))),
-        data_(Buffer::zeros(static_cast<std::size_t>(per_thread_ * threads))) {}
-  void sweep() {
+  explicit Sweeper(int threads) : threads_(threads) {}
+  void sweep(int megabytes) {
+    const auto least = static_cast<Index>(2 * cache_bytes(2) / sizeof(float));
+    const Index each = std::max<Index>(least, (Index{megabytes} << 18) / threads_);
+    const auto total = static_cast<std::size_t>(each * threads_);
+    if (data_.size() < total) data_ = Buffer::zeros(total);
     parallel(threads_, [&](int thread, int) {
-      const float sum =
-          kernels::active().machine->read_loop(data_.data() + thread * per_thread_, per_thread_);
+      const float sum = kernels::active().machine->read_loop(data_.data() + thread * each, each);
       if (sum != 0) data_[0] = 0;  // never: the buffer holds zeros
     });
   }
 
  private:
   int threads_;
-  Index per_thread_;
   Buffer data_;
 };
 
@@ -324,8 +323,8 @@ class Profiler {
     if (group.rivals) refine(group);
   }
 
-  double timed(Subject& subject) {
-    sweeper_.sweep();
+  double timed(Subject& subject, int sweep) {
+    sweeper_.sweep(sweep);
     subject.refresh();
     const auto start = Clock::now();
     subject.run();
@@ -338,14 +337,14 @@ class Profiler {
     if (!subject) {
       cost = {std::numeric_limits<double>::infinity(), 0, Cost::Stage::cut};
     } else {
-      const double first = timed(*subject);
+      const double first = timed(*subject, task.key.sweep);
       if (first > kHopeless * best) {
         cost = {first, 1, Cost::Stage::cut};
       } else {
         std::vector<double> runs;
         double total = 0;
         while (runs.size() < 3 || (runs.size() < 9 && total < kQuickSeconds)) {
-          runs.push_back(timed(*subject));
+          runs.push_back(timed(*subject, task.key.sweep));
           total += runs.back();
         }
         cost = {median(runs), static_cast<int>(runs.size()), Cost::Stage::quick};
@@ -382,12 +381,12 @@ class Profiler {
     std::vector<std::unique_ptr<Subject>> subjects;
     for (const Task* task : tasks) subjects.push_back(task->make());
     std::vector<std::vector<double>> runs(tasks.size());
-    for (auto& subject : subjects) timed(*subject);  // warm-up
+    for (auto& subject : subjects) timed(*subject, 0);  // warm-up
     double total = 0;
     const double limit = kRefineSeconds * static_cast<double>(tasks.size());
     while (runs[0].size() < 5 || (runs[0].size() < 25 && total < limit)) {
       for (std::size_t i = 0; i < subjects.size(); ++i) {
-        runs[i].push_back(timed(*subjects[i]));
+        runs[i].push_back(timed(*subjects[i], tasks[i]->key.sweep));
         total += runs[i].back();
       }
     }

@@ -231,7 +231,7 @@ TEST_CASE("bad input is refused with one sentence and nothing is left behind") {
            folder.write(
                "bottom.prototxt",
                head + "layer { name: \"c\" type: \"ReLU\" bottom: \"nobody\" top: \"c\" }")}),
-      {"nobody", "'c'"});
+      {"nobody", "\"c\""});
   check_refusal(
       run(folder,
           {"--net",

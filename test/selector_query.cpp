@@ -70,8 +70,8 @@ class RandomCosts {
     const bool is_copy =
         key.kind == CostKind::layer && key.problem.find("concat") != std::string::npos;
     double cost = kInfinity;
-    if (key.kind == CostKind::conversion) cost = rng_() % 4 == 0 ? kInfinity : draw() / 3;
-    if (is_copy) cost = draw() / 3;
+    if (key.kind == CostKind::conversion) cost = rng_() % 4 == 0 ? kInfinity : draw() / 4;
+    if (is_copy) cost = draw() / 4;
     return table_.emplace(key, cost).first->second;
   }
 
@@ -86,11 +86,13 @@ class RandomCosts {
 double tensor_cost(const Shape& shape, Layout made, const std::vector<Layout>& wanted,
                    const CostFunction& costs, bool last_must_write) {
   const auto routines = conversions();
+  std::vector<double> prices;
+  for (const Conversion& r : routines) prices.push_back(costs(conversion_key(shape, r)));
   double best = kInfinity;
   for (unsigned subset = 0; subset < (1U << routines.size()); ++subset) {
     double total = 0;
     for (std::size_t r = 0; r < routines.size(); ++r) {
-      if ((subset >> r & 1) != 0) total += costs(conversion_key(shape, routines[r]));
+      if ((subset >> r & 1) != 0) total += prices[r];
     }
     if (total >= best) continue;
     // Grow the set of layouts reached; in a slice only what a routine wrote counts for the last
@@ -212,15 +214,15 @@ void compare_with_exhaustion(const char* text, int rounds) {
 }  // namespace
 
 TEST_CASE("branches and a concatenation: the plan is the cheapest of all") {
-  compare_with_exhaustion(kBranches, 15);
+  compare_with_exhaustion(kBranches, 8);
 }
 
 TEST_CASE("a residual sum: the plan is the cheapest of all") {
-  compare_with_exhaustion(kResidual, 15);
+  compare_with_exhaustion(kResidual, 8);
 }
 
 TEST_CASE("a part that others read too: the plan is the cheapest of all") {
-  compare_with_exhaustion(kSharedPart, 15);
+  compare_with_exhaustion(kSharedPart, 8);
 }
 
 TEST_CASE("strategies are never cheaper than the plan, and are there") {

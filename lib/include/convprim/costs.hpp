@@ -11,11 +11,14 @@ namespace convprim {
 /// What was measured: a convolution primitive, another layer's implementation, or a conversion.
 enum class CostKind : char { convolution = 'p', layer = 'l', conversion = 'c' };
 
-/// Names one cost on one machine: kind, problem and implementation.
+/// Names one cost on one machine.
 struct CostKey {
   CostKind kind = CostKind::convolution;
   std::string problem;         ///< Scenario::str(), a layer problem's text, or a tensor shape
   std::string implementation;  ///< name of the primitive, layer implementation or conversion
+  /// How cold the weights were: MB that the cores read before each run, see sweep_megabytes(). 0
+  /// for what has no weights.
+  int sweep = 0;
   friend auto operator<=>(const CostKey&, const CostKey&) = default;
 };
 

@@ -29,7 +29,7 @@ struct Progress {
   std::size_t done = 0;      ///< measurements taken or found
   std::size_t total = 0;     ///< measurements that the network asks for
   std::size_t measured = 0;  ///< of those done, how many were taken now
-  double seconds_left = -1;   ///< estimate; negative while unknown
+  double seconds_left = -1;  ///< estimate; negative while unknown
   std::string now;           ///< what is being measured
 };
 
