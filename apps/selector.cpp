@@ -25,8 +25,8 @@ struct Settings {
   std::vector<std::string> shapes, families, exclude_families, exclude;
   int runs = 20;
   std::uint64_t seed = 1;
-  bool verify = false, quiet = false, profile_only = false, list_primitives = false,
-       version = false;
+  bool verify = false, quiet = false, profile_only = false, partial = false,
+       list_primitives = false, version = false;
 };
 
 enum Exit { kOk = 0, kVerifyFailed = 1, kBadInput = 2 };
@@ -89,6 +89,16 @@ int run(const Settings& settings) {
   report.net = &net;
   report.passes = optimise(net);
 
+  const auto cut = uncomputable(net);
+  if (!cut.empty() && (!settings.partial || settings.verify)) {
+    throw Error(fmt::format(
+        "{}: nothing here computes layer {}{}; {}", settings.net, cut[0],
+        cut.size() > 1 ? fmt::format(" and {} more", cut.size() - 1) : "",
+        settings.partial
+            ? "a network that cannot be run whole cannot be verified: leave --verify out"
+            : "with --partial the rest is selected for, without running it"));
+  }
+
   const int threads = settings.threads > 0 ? settings.threads : available_cpus();
   if (threads > available_cpus()) {
     fmt::print(stderr, "remark: {} threads on {} processors: expect no gain\n", threads,
@@ -120,11 +130,6 @@ int run(const Settings& settings) {
       if (settings.runs == 0) executable->run(context);
       report.verification = verify(original, inputs, *executable, context, available_cpus());
     }
-  } else if (settings.verify) {
-    throw Error(
-        fmt::format("--verify: the network cannot be run whole, nothing computes layer '{}'; leave "
-                    "--verify out to select without running",
-                    plan.cut[0]));
   }
   fmt::print("{}", table(report));
   if (!settings.json.empty()) write_file(settings.json, json(report));
@@ -168,6 +173,8 @@ int main(int argc, char** argv) {
   app.add_flag("--verify", settings.verify,
                "compare every output with the double-precision reference");
   app.add_flag("--profile-only", settings.profile_only, "measure what is missing and stop");
+  app.add_flag("--partial", settings.partial,
+               "select for what can be computed of a network that cannot be run whole");
   app.add_flag("--quiet", settings.quiet, "no progress on standard error");
   app.add_flag("--list-primitives", settings.list_primitives,
                "list all primitives: name, family, layouts");

@@ -80,6 +80,17 @@ std::vector<Choice> choices(const Network& net, LayerId id, const Filter& filter
   return all;
 }
 
+std::vector<std::string> uncomputable(const Network& net) {
+  std::vector<std::string> layers;
+  for (LayerId id = 0; id < static_cast<LayerId>(net.layers.size()); ++id) {
+    const Layer& layer = net.layers[static_cast<std::size_t>(id)];
+    if (choices(net, id, {})[0].name == "cut") {
+      layers.push_back(fmt::format("\"{}\" ({})", layer.name, layer.type));
+    }
+  }
+  return layers;
+}
+
 Layout input_layout(const Choice& choice, std::size_t i) {
   return choice.primitive != nullptr && i > 0 ? choice.out : choice.in;
 }

@@ -112,7 +112,7 @@ class Builder {
     for (const Place& p : all) {
       if (!p.slice.sliced() && same_memory(p.layout, layout, shape(t))) return p;
     }
-    throw Error(fmt::format("the plan never makes tensor '{}' in layout {}",
+    throw Error(fmt::format("the plan never makes tensor \"{}\" in layout {}",
                             net_.tensors[static_cast<std::size_t>(t)].name, name(layout)));
   }
 
@@ -142,7 +142,7 @@ class Builder {
     }
     if (!plan_.cut.empty()) {
       throw Error(fmt::format(
-          "the network cannot be run whole: nothing computes layer '{}'{}", plan_.cut[0],
+          "the network cannot be run whole: nothing computes layer \"{}\"{}", plan_.cut[0],
           plan_.cut.size() > 1 ? fmt::format(" and {} more", plan_.cut.size() - 1) : ""));
     }
   }
@@ -260,7 +260,7 @@ class Builder {
       }
       if (const char* why = impl->reject(problem)) {
         throw Error(
-            fmt::format("layer '{}': {} cannot compute it: {}", layer.name, impl->name, why));
+            fmt::format("layer \"{}\": {} cannot compute it: {}", layer.name, impl->name, why));
       }
       step.layer = impl->prepare(problem);
       workspace = step.layer->workspace_bytes();
@@ -340,14 +340,14 @@ class Builder {
   static const float* data_of(const Layer& layer, std::size_t blob) {
     if (blob >= layer.blobs.size() || !layer.blobs[blob].data) {
       throw Error(
-          fmt::format("layer '{}': has no weights; load them or make random ones", layer.name));
+          fmt::format("layer \"{}\": has no weights; load them or make random ones", layer.name));
     }
     return layer.blobs[blob].data->data();
   }
 
   [[noreturn]] static void missing(const PlanLayer& chosen) {
-    throw Error(fmt::format("layer '{}': the plan chose '{}', which this build lacks", chosen.layer,
-                            chosen.implementation));
+    throw Error(fmt::format("layer \"{}\": the plan chose '{}', which this build lacks",
+                            chosen.layer, chosen.implementation));
   }
 
   const Network& net_;

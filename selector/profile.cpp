@@ -1,12 +1,12 @@
 // Profiling: what each candidate takes, measured in the state of the caches that a run of the whole
 // network finds.
 //
-// Before each timed run the caches are swept by reading as much as a pass over the network does, then
-// the input is written anew: so the input lies where the layer before has left it, and the weights
-// where the rest of the network has pushed them. Candidates for the same problem are compared with
-// each other: one whose first run is far behind the best so far is not run again, and those near the
-// best are measured a second time in interleaved rounds, since the smallest of many noisy medians is
-// a biased one.
+// Before each timed run the caches are swept by reading as much as a pass over the network does,
+// then the input is written anew: so the input lies where the layer before has left it, and the
+// weights where the rest of the network has pushed them. Candidates for the same problem are
+// compared with each other: one whose first run is far behind the best so far is not run again, and
+// those near the best are measured a second time in interleaved rounds, since the smallest of many
+// noisy medians is a biased one.
 #include <fmt/format.h>
 
 #include <algorithm>

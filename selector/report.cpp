@@ -207,7 +207,7 @@ std::string table(const Report& report) {
           : fmt::format("not proven, lower bound {:.4f} ms", ms(s.lower_bound_seconds)),
       s.nodes, s.edges, s.options, s.r0, s.r1, s.r2, s.eliminated, s.searched, ms(s.solve_seconds));
   for (const std::string& layer : plan.cut)
-    line("cut: layer '{}' cannot be computed here: predicted without it, not run", layer);
+    line("cut: layer \"{}\" cannot be computed here: predicted without it, not run", layer);
   line("");
   line("{:<24} {:>12} {:>10}", "strategy, predicted", "ms", "speed-up");
   const double base = plan.strategies.empty() || plan.strategies[0].name != "sum2d"

@@ -260,20 +260,27 @@ TEST_CASE("bad input is refused with one sentence and nothing is left behind") {
   CHECK(slurp(folder.file("text.db")) == std::string(4096, 'x'));
 }
 
-TEST_CASE("an unknown layer is named") {
+TEST_CASE("an unknown layer is named, and --partial selects for the rest") {
   const TemporaryFolder folder;
-  const std::string head =
-      "layer { name: \"data\" type: \"Input\" top: \"data\" input_param { shape { dim: 1 dim: 3 "
-      "dim: 8 dim: 8 } } }\n";
-  const std::string text = head +
-                           "layer { name: \"c\" type: \"Convolution\" bottom: \"data\" top: \"c\" "
-                           "convolution_param { num_output: 4 kernel_size: 3 } }\n"
-                           "layer { name: \"odd\" type: \"Oracle\" bottom: \"c\" top: \"d\" }\n";
-  const Outcome o =
-      run(folder, {"--net", folder.write("odd.prototxt", text), "--costs", folder.file("costs.db"),
-                   "--verify", "--families", "direct", "--threads", "1"});
-  check_refusal(o, {});
-  CHECK(o.err.find("odd") != std::string::npos);
+  const std::string net =
+      folder.write("odd.prototxt",
+                   "layer { name: \"data\" type: \"Input\" top: \"data\" input_param { shape { "
+                   "dim: 1 dim: 3 dim: 8 dim: 8 } } }\n"
+                   "layer { name: \"c\" type: \"Convolution\" bottom: \"data\" top: \"c\" "
+                   "convolution_param { num_output: 4 kernel_size: 3 } }\n"
+                   "layer { name: \"odd\" type: \"Oracle\" bottom: \"c\" top: \"d\" }\n");
+  std::vector<std::string> arguments = {
+      "--net",     net, "--costs", folder.file("costs.db"), "--families", "direct",
+      "--threads", "1", "--quiet"};
+  check_refusal(run(folder, arguments), {"odd", "Oracle", "--partial"});
+  CHECK_FALSE(fs::exists(folder.file("costs.db")));
+  arguments.push_back("--partial");
+  const Outcome partial = run(folder, arguments);
+  CHECK(partial.status == 0);
+  CHECK(partial.out.find("cut: layer \"odd\"") != std::string::npos);
+  CHECK(partial.out.find("measured  ") == std::string::npos);
+  arguments.push_back("--verify");
+  check_refusal(run(folder, arguments), {"odd", "--verify"});
 }
 
 TEST_CASE("--version tells what is linked, --list-primitives lists rows, --help helps") {

@@ -252,6 +252,6 @@ TEST_CASE("a filter that leaves nothing names the layer") {
         net, filter, [](const CostKey&) { return 1.0; }, Machine::here(1));
     FAIL("accepted");
   } catch (const std::exception& e) {
-    CHECK(std::string(e.what()).find("'a'") != std::string::npos);
+    CHECK(std::string(e.what()).find("\"a\"") != std::string::npos);
   }
 }

@@ -24,6 +24,10 @@ struct Filter {
   bool allows(const Primitive& primitive) const;
 };
 
+/// Layers of a network that nothing in this build can compute, as "name (type)". A network that has
+/// any is selected for without them, but not run.
+std::vector<std::string> uncomputable(const Network& net);
+
 /// How far profiling is.
 struct Progress {
   std::size_t done = 0;      ///< measurements taken or found
