@@ -8,6 +8,9 @@
 //     write the tile of the patch matrix; multiply, adding to what the chunks before made
 //   bias, residual and clamp on the tile
 //
+// Each thread has its tiles; where an image has too few pixels for that, the threads write each
+// tile together and multiply it with their shares of the output channels.
+//
 // The patch matrix has kh*kw times the input's elements and is never made whole: a tile fits in the
 // second-level cache, so that the product reads it from there. patches.hpp has the ways to write it
 // and gemm.hpp those to pass it to sgemm; a row of the table below is one of each, and its layouts.
@@ -53,25 +56,25 @@ struct Im2 {
 struct Tiling {
   Index pixels, tiles;  // of the output image
   Index depth, chunks;  // of a patch
+  bool shared;          // the threads work on the same tile, each on its share of the channels
 };
 
-/// Tiles of about half the second-level cache, wide enough for the product to be efficient, and a
-/// multiple of the threads in number.
-Tiling tiling(const Scenario& s, DepthOrder order, int threads) {
-  constexpr Index kWide = 512, kWidest = 2048;
+/// Tiles of half the second-level cache, as wide as they can be for the product to be efficient,
+/// and a multiple of the threads in number.
+Tiling tiling(const Scenario& s, Index grain, int threads) {
+  constexpr Index kWide = 1024, kWidest = 4096, kNarrow = 128, kFewChannels = 16;
   const auto budget = static_cast<Index>(cache_bytes(2) / 2 / sizeof(float));
   const Index all = s.oh * s.ow, depth = s.cg() * s.kh * s.kw;
-  const Index grain = order == DepthOrder::cij ? s.kh * s.kw : 1;
   Tiling t{};
   Index wide = std::clamp(budget / depth, std::min(kWide, all), std::min(kWidest, all));
-  wide = std::max<Index>(1, std::min(wide, 4 * budget / grain));
-  const Index parts = s.n >= threads ? 1 : ceil_div(threads, s.n);
-  const Index tiles = ceil_div(ceil_div(all, wide), parts) * parts;
-  t.pixels = ceil_div(all, tiles);
+  wide = std::clamp<Index>(4 * budget / grain, 1, wide);  // a huge kernel's channel is not cut
+  Index parts = ceil_div(threads, s.n);
+  t.shared = parts > 1 && all / parts < kNarrow && s.mg() >= threads * kFewChannels;
+  if (t.shared) parts = 1;
+  t.pixels = ceil_div(all, std::min(all, ceil_div(ceil_div(all, wide), parts) * parts));
   t.tiles = ceil_div(all, t.pixels);
   const Index fits = std::max(grain, budget / t.pixels / grain * grain);
-  t.chunks = ceil_div(depth, fits);
-  t.depth = ceil_div(ceil_div(depth, t.chunks), grain) * grain;
+  t.depth = ceil_div(ceil_div(depth, ceil_div(depth, fits)), grain) * grain;
   t.chunks = ceil_div(depth, t.depth);
   return t;
 }
@@ -84,7 +87,8 @@ class Im2Convolution final : public Convolution {
         im2_(*static_cast<const Im2*>(row.params)),
         threads_(options.threads),
         depth_(s.cg() * s.kh * s.kw),
-        tiling_(tiling(s, im2_.order(), options.threads)),
+        grain_(im2_.order() == DepthOrder::cij ? s.kh * s.kw : 1),
+        tiling_(tiling(s, grain_, options.threads)),
         in_(strides(row.in, s.in())),
         kernel_(pack_kernel(s, weights.filter,
                             kernel_strides(s, im2_.order(), im2_.form.depth_major()))),
@@ -96,60 +100,84 @@ class Im2Convolution final : public Convolution {
   }
 
   std::size_t workspace_bytes() const override {
-    return static_cast<std::size_t>(threads_ * thread_floats()) * sizeof(float);
+    const Index tiles = tiling_.shared ? 1 : threads_;
+    const Index floats = tiles * (patch_floats_ + tile_floats_) + threads_ * scratch_floats_;
+    return static_cast<std::size_t>(floats) * sizeof(float);
   }
   std::size_t packed_bytes() const override { return kernel_.bytes() + output_.bytes(); }
 
   void run(const RunArgs& args) const noexcept override {
+    const Index items = s_.n * tiling_.tiles;
     parallel(threads_, [&](int thread, int team) {
-      float* own = static_cast<float*>(args.workspace) + thread * thread_floats();
-      const Range items = share(s_.n * tiling_.tiles, thread, team);
-      for (Index item = items.begin; item < items.end; ++item) {
+      float* scratch = static_cast<float*>(args.workspace) + thread * scratch_floats_;
+      float* tiles = static_cast<float*>(args.workspace) + threads_ * scratch_floats_;
+      Worker worker{0, 1, tiles + thread * (patch_floats_ + tile_floats_), nullptr, scratch};
+      if (tiling_.shared) worker = {thread, team, tiles, nullptr, scratch};
+      worker.staged = worker.patch + patch_floats_;
+      const Range mine = tiling_.shared ? Range{0, items} : share(items, thread, team);
+      for (Index item = mine.begin; item < mine.end; ++item) {
         const Index first = item % tiling_.tiles * tiling_.pixels;
         const Range pixels{first, std::min(first + tiling_.pixels, s_.oh * s_.ow)};
-        one_tile(args, item / tiling_.tiles, pixels, own);
+        one_tile(args, item / tiling_.tiles, pixels, worker);
       }
     });
   }
 
  private:
-  Index thread_floats() const { return patch_floats_ + tile_floats_ + scratch_floats_; }
+  /// A thread's place among those that work on one tile, and their memory.
+  struct Worker {
+    int thread, team;
+    float *patch, *staged, *scratch;
+  };
 
-  void one_tile(const RunArgs& args, Index n, Range pixels, float* own) const {
+  void one_tile(const RunArgs& args, Index n, Range pixels, const Worker& worker) const {
     const Index count = pixels.end - pixels.begin;
-    float* staged = own + patch_floats_;
     const Form& form = im2_.form;
-    const bool direct = output_.direct();
-    const Index ld = direct ? output_.ld() : form.ki ? count : s_.m;
+    float* tile = output_.direct() ? output_.tile(args, n, 0, pixels.begin) : worker.staged;
+    const Index ld = output_.direct() ? output_.ld() : form.ki ? count : s_.m;
     const Index channel_step = form.ki ? ld : 1;
+    const Range own = share(s_.mg(), worker.thread, worker.team, 16);
     for (Index g = 0; g < s_.g; ++g) {
-      float* tile = direct ? output_.tile(args, n, g * s_.mg(), pixels.begin)
-                           : staged + g * s_.mg() * channel_step;
+      const float* image = args.in + in_.at(n, g * s_.cg(), 0, 0);
       for (Index r = 0; r < depth_; r += tiling_.depth) {
-        const Range depth{r, std::min(r + tiling_.depth, depth_)};
-        const Index deep = depth.end - depth.begin;
+        const Index deep = std::min(tiling_.depth, depth_ - r);
         const Index patch_ld = form.pixel_major() ? deep : count;
-        im2_.writer()({s_, in_, args.in + in_.at(n, g * s_.cg(), 0, 0), depth, pixels, own,
-                       patch_ld, staged + tile_floats_});
-        multiply(form, s_.mg(), count, deep, kernel(g, r), {own, patch_ld},
-                 r > 0 ? 1.0F : output_.beta(args), tile, ld);
+        const Range part = share(deep, worker.thread, worker.team, grain_);
+        if (part.begin < part.end) {
+          float* patch = worker.patch + part.begin * (form.pixel_major() ? 1 : patch_ld);
+          im2_.writer()({s_,
+                         in_,
+                         image,
+                         {r + part.begin, r + part.end},
+                         pixels,
+                         patch,
+                         patch_ld,
+                         worker.scratch});
+        }
+        team_barrier(worker.team);
+        if (own.begin < own.end) {
+          multiply(form, own.end - own.begin, count, deep, kernel(g, own.begin, r),
+                   {worker.patch, patch_ld}, r > 0 ? 1.0F : output_.beta(args),
+                   tile + (g * s_.mg() + own.begin) * channel_step, ld);
+        }
+        team_barrier(worker.team);
       }
     }
-    output_.finish(args, n, {0, s_.m}, pixels,
-                   direct ? output_.tile(args, n, 0, pixels.begin) : staged, ld);
+    const Range done = share(s_.m, worker.thread, worker.team, 16);
+    output_.finish(args, n, done, pixels, tile + done.begin * channel_step, ld);
   }
 
-  /// A group's kernel matrix from depth r on.
-  Matrix kernel(Index g, Index r) const {
-    const bool depth_major = im2_.form.depth_major();
-    const Index ld = depth_major ? s_.mg() : depth_;
-    return {kernel_.data() + g * s_.mg() * depth_ + r * (depth_major ? ld : 1), ld};
+  /// A group's kernel matrix from channel k and depth r on.
+  Matrix kernel(Index g, Index k, Index r) const {
+    const Index ld = im2_.form.depth_major() ? s_.mg() : depth_;
+    const Index at = im2_.form.depth_major() ? r * ld + k : k * ld + r;
+    return {kernel_.data() + g * s_.mg() * depth_ + at, ld};
   }
 
   Scenario s_;
   Im2 im2_;
   int threads_;
-  Index depth_;
+  Index depth_, grain_;
   Tiling tiling_;
   Strides in_;
   Buffer kernel_;
@@ -233,6 +261,11 @@ constexpr Primitive kRows[] = {
     make("im2col-copy-long-chw-hcw-ab-ki", kChw, kHcw, kLongAbKi),
     make("im2row-copy-long-hwc-hcw-abt-ki", kHwc, kHcw, kLongAbtKi),
     make("im2col-copy-long-hcw-chw-ab-ki", kHcw, kChw, kLongAbKi),
+    // into blocked layouts
+    make("im2col-copy-long-chw8c-atb-ik", kChw, Layout::chw8c, kLongAtbIk),
+    make("im2col-copy-long-chw16c-atb-ik", kChw, Layout::chw16c, kLongAtbIk),
+    make("im2row-copy-short-chw8c-abt-ik", kHwc, Layout::chw8c, kShortAbtIk),
+    make("im2row-copy-short-chw16c-abt-ik", kHwc, Layout::chw16c, kShortAbtIk),
 };
 
 }  // namespace
