@@ -17,6 +17,7 @@ std::vector<const Primitive*> collect() {
   add(im2_rows());
   add(conv_1x1_rows());
   add(mec_rows());
+  add(mec_aa_rows());
   add(kn2_rows());
   add(kn2_as_rows());
   add(kn2_aa_rows());

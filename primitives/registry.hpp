@@ -16,6 +16,7 @@ std::span<const Primitive> kn2_rows();
 std::span<const Primitive> kn2_as_rows();
 std::span<const Primitive> kn2_aa_rows();
 std::span<const Primitive> mec_rows();
+std::span<const Primitive> mec_aa_rows();
 std::span<const Primitive> conv_1x1_rows();
 std::span<const Primitive> fft_tile_rows();
 #ifdef CONVPRIM_HAVE_ONEDNN

@@ -8,6 +8,10 @@ namespace convprim::gemm {
 namespace {
 
 void copy(float* to, const float* from, Index count) {
+  if (count < 8) {  // a call would take longer
+    for (Index i = 0; i < count; ++i) to[i] = from[i];
+    return;
+  }
   std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
 }
 void zero(float* to, Index count) {
@@ -41,31 +45,19 @@ void for_taps(const PatchPart& part, Body&& body) {
   }
 }
 
-/// Kernel row i sees at output row y what kernel row i - period sees at output row y + shift.
-struct Repeat {
-  Index period, shift;
-};
-Repeat repeat(const Scenario& s) {
-  const Index common = std::gcd(s.sh, s.dh);
-  return {s.sh / common, s.dh / common};
-}
-
-/// Kernel rows that are a multiple of the period apart see the same image rows; these are kept
-/// together, one slot for each residue.
-struct Staging {
-  Index slots, rows;
-};
-Staging staging(const Scenario& s, Index output_rows) {
-  const Repeat again = repeat(s);
-  return {std::min(again.period, s.kh), output_rows + (s.kh - 1) / again.period * again.shift};
-}
-
 /// Output rows that `pixels` consecutive ones can touch.
 Index touched_rows(const Scenario& s, Index pixels) {
   return std::min(s.oh, (pixels + s.ow - 2) / s.ow + 1);
 }
 
 }  // namespace
+
+RowSlots::RowSlots(const Scenario& s, Index output_rows)
+    : period(s.sh / std::gcd(s.sh, s.dh)),
+      shift(s.dh / std::gcd(s.sh, s.dh)),
+      seen(output_rows),
+      slots(std::min(period, s.kh)),
+      rows(output_rows + (s.kh - 1) / period * shift) {}
 
 void gather_row(const Scenario& s, Index w_stride, const float* row, Index j, Range columns,
                 bool run, float* to) {
@@ -104,8 +96,7 @@ void copy_columns(const Scenario& s, Index w_stride, const float* row, Index x, 
 }
 
 Index copy_long_scratch(const Scenario& s, Index pixels) {
-  const Staging stage = staging(s, touched_rows(s, pixels));
-  return stage.slots * stage.rows * s.ow;
+  return RowSlots(s, touched_rows(s, pixels)).count() * s.ow;
 }
 
 void col_scan(const PatchPart& part) {
@@ -122,7 +113,7 @@ void col_copy_short(const PatchPart& part) {
 
 void col_copy_self(const PatchPart& part) {
   const Scenario& s = part.s;
-  const Repeat again = repeat(s);
+  const RowSlots again(s, 0);
   const Index count = part.pixels.end - part.pixels.begin;
   for_taps(part, [&](Index c, Index i, Index j, float* row) {
     // What the earlier kernel row has already gathered, less what it saw above this tile.
@@ -137,23 +128,19 @@ void col_copy_long(const PatchPart& part) {
   const Scenario& s = part.s;
   const Index count = part.pixels.end - part.pixels.begin;
   const Index first = part.pixels.begin / s.ow, last = (part.pixels.end - 1) / s.ow + 1;
-  const Repeat again = repeat(s);
-  const Staging stage = staging(s, last - first);
+  const RowSlots staged(s, last - first);
   const bool run = s.sw == 1 && part.at.w_stride == 1;
   const Index taps = s.kh * s.kw;
   for (Index c = part.depth.begin / taps; c < part.depth.end / taps; ++c) {
     for (Index j = 0; j < s.kw; ++j) {
       for (Index i = 0; i < s.kh; ++i) {
-        float* slot = part.scratch + i % stage.slots * stage.rows * s.ow;
-        const Index shift = i / again.period * again.shift;
-        // An earlier kernel row has staged all that it shares with this one.
-        const Index staged = i < again.period ? 0 : shift - again.shift + last - first;
-        for (Index q = std::max(shift, staged); q < shift + last - first; ++q) {
-          const float* row = input_row(part, part.in + c * part.at.c_stride, first + q - shift, i);
-          gather_row(s, part.at.w_stride, row, j, {0, s.ow}, run, slot + q * s.ow);
+        float* seen = part.scratch + staged.first(i) * s.ow;
+        for (Index y = staged.fresh(i); y < last - first; ++y) {
+          const float* row = input_row(part, part.in + c * part.at.c_stride, first + y, i);
+          gather_row(s, part.at.w_stride, row, j, {0, s.ow}, run, seen + y * s.ow);
         }
         float* to = part.patch + (c * taps + i * s.kw + j - part.depth.begin) * part.ld;
-        copy(to, slot + shift * s.ow + part.pixels.begin % s.ow, count);
+        copy(to, seen + part.pixels.begin % s.ow, count);
       }
     }
   }

@@ -52,6 +52,21 @@ void gather_row(const Scenario& s, Index w_stride, const float* row, Index j, Ra
 void copy_columns(const Scenario& s, Index w_stride, const float* row, Index x, Index j, Range part,
                   float* to);
 
+/// Image rows kept once for all kernel rows that see them: kernel row i sees at output row y what
+/// kernel row i - period sees at output row y + shift. Kernel rows that are a multiple of the
+/// period apart share a slot of consecutive rows.
+struct RowSlots {
+  RowSlots(const Scenario& s, Index output_rows);
+  Index period, shift;
+  Index seen;         ///< output rows
+  Index slots, rows;  ///< slots, and rows in each
+  Index count() const { return slots * rows; }
+  /// Where the row lies that kernel row i sees at the first output row; the next ones follow.
+  Index first(Index i) const { return i % slots * rows + i / period * shift; }
+  /// The first output row at which kernel row i sees what no kernel row before it has.
+  Index fresh(Index i) const { return i < period ? 0 : std::max<Index>(0, seen - shift); }
+};
+
 /// Floats that col_copy_long stages for tiles of that many pixels.
 Index copy_long_scratch(const Scenario& s, Index pixels);
 
