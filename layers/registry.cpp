@@ -18,6 +18,11 @@ std::vector<const LayerImpl*> collect() {
   add(activation_rows());
   add(channelwise_rows());
   add(move_rows());
+  add(broadcast_rows());
+  add(resize_rows());
+  add(reduce_rows());
+  add(normalize_rows());
+  add(deconv_rows());
   return all;
 }
 

@@ -15,5 +15,10 @@ std::span<const LayerImpl> eltwise_rows();
 std::span<const LayerImpl> activation_rows();
 std::span<const LayerImpl> channelwise_rows();
 std::span<const LayerImpl> move_rows();
+std::span<const LayerImpl> broadcast_rows();
+std::span<const LayerImpl> resize_rows();
+std::span<const LayerImpl> reduce_rows();
+std::span<const LayerImpl> normalize_rows();
+std::span<const LayerImpl> deconv_rows();
 
 }  // namespace convprim

@@ -652,6 +652,155 @@ TEST_CASE("flatten, reshape, permute, crop, pad, shuffle, identity, constant") {
   }
 }
 
+TEST_CASE("broadcasting") {
+  if (!isa_usable()) return;
+  using Kind = BroadcastOp::Kind;
+  for (const Shape& s : kShapes) {
+    const Shape one = {1, 1, 1, 1}, factor = {s.n, s.c, 1, 1}, shared = {1, s.c, 1, 1};
+    const Shape image = {1, 1, s.h, s.w}, row = {s.n, 1, 1, s.w}, column = {1, s.c, s.h, 1};
+    for (auto k : {Kind::add, Kind::sub, Kind::mul, Kind::div, Kind::max, Kind::min, Kind::pow}) {
+      for (const auto& [a, b] : {std::pair{s, factor},
+                                 {factor, s},
+                                 {s, shared},
+                                 {s, one},
+                                 {one, s},
+                                 {s, image},
+                                 {row, s},
+                                 {s, column},
+                                 {s, s},
+                                 {row, column}}) {
+        Case c{BroadcastOp{k}, {a, b}};
+        c.lo = 0.2F;
+        c.relative = 1e-6;
+        c.absolute = k == Kind::sub ? 4e-7 : 1e-37;
+        check_all(c);
+      }
+    }
+  }
+}
+
+TEST_CASE("resizing") {
+  if (!isa_usable()) return;
+  using R = ResizeOp;
+  for (const Shape& s : kShapes) {
+    for (auto coordinate :
+         {R::Coordinate::asymmetric, R::Coordinate::half_pixel, R::Coordinate::align_corners}) {
+      for (const auto& [h, w] :
+           {std::pair{2 * s.h, 2 * s.w}, {s.h + 3, 3 * s.w}, {Index{4}, Index{3}}}) {
+        R op;
+        op.coordinate = coordinate;
+        op.oh = h;
+        op.ow = w;
+        op.method = R::Method::bilinear;
+        Case c{op, {s}};
+        c.absolute = 1e-6;
+        check_all(c);
+        for (auto round :
+             {R::Round::floor, R::Round::ceil, R::Round::prefer_floor, R::Round::prefer_ceil}) {
+          op.method = R::Method::nearest;
+          op.round = round;
+          c = {op, {s}};
+          c.relative = c.absolute = 0;
+          check_all(c);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("reductions") {
+  if (!isa_usable()) return;
+  using Kind = ReduceOp::Kind;
+  for (const Shape& s : kShapes) {
+    for (auto k :
+         {Kind::sum, Kind::mean, Kind::max, Kind::min, Kind::sum_square, Kind::l1, Kind::l2}) {
+      for (const std::array<bool, 4>& axes :
+           {std::array{false, false, true, true}, std::array{false, true, false, false},
+            std::array{true, false, false, true}, std::array{true, true, true, true},
+            std::array{false, false, true, false}}) {
+        for (float coeff : {1.0F, -0.5F}) {
+          Case c{ReduceOp{k, axes, coeff}, {s}};
+          c.linear = kLinear;
+          check_all(c);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("normalisation to length 1") {
+  if (!isa_usable()) return;
+  for (const Shape& s : kShapes) {
+    for (bool image : {false, true}) {
+      for (int shared : {0, 1}) {
+        Case c{NormalizeOp{image, 1e-10F}, {s}};
+        c.relative = 1e-6;
+        c.blobs = 1;
+        if (shared == 1) {
+          c.fix = [](Layer& layer) {
+            layer.blobs[0].dims = {1};
+            layer.blobs[0].data = std::make_shared<const std::vector<float>>(1, 20.0F);
+          };
+        }
+        check_all(c, image ? 1 : 5, image ? 1 : 5);
+      }
+    }
+  }
+}
+
+TEST_CASE("transposed convolution") {
+  if (!isa_usable()) return;
+  for (const Shape& s :
+       {Shape{1, 1, 1, 1}, Shape{1, 3, 5, 7}, Shape{2, 8, 6, 5}, Shape{1, 20, 13, 11}}) {
+    const auto run = [&](DeconvOp op) {
+      Case c{op, {s}};
+      c.linear = kLinear;
+      check_all(c, 1, 1);
+    };
+    DeconvOp op;
+    op.m = 5;
+    op.kh = op.kw = 4;
+    op.sh = op.sw = 2;
+    run(op);
+    op.pt = op.pl = op.pb = op.pr = 1;
+    op.lo = 0;
+    run(op);
+    op.kh = 3;
+    op.kw = 5;
+    op.sh = 1;
+    op.sw = 3;
+    op.dh = op.dw = 2;
+    op.extra_h = 1;
+    op.extra_w = 2;
+    op.bias = false;
+    run(op);
+    op = {};
+    op.m = s.c;
+    op.g = s.c;
+    op.kh = op.kw = 16;
+    op.sh = op.sw = 8;
+    op.pt = op.pl = op.pb = op.pr = 4;
+    run(op);
+    if (s.c % 4 == 0) {
+      op.g = 4;
+      op.m = 12;
+      run(op);
+    }
+  }
+}
+
+TEST_CASE("every operation but those of convprim itself has a row") {
+  std::set<std::string_view> kinds;
+  for (const LayerImpl* impl : layer_impls()) kinds.insert(impl->kind);
+  for (const char* k : {"deconv",    "pool",      "lrn",     "fc",     "softmax",  "concat",
+                        "eltwise",   "broadcast", "act",     "prelu",  "affine",   "batchnorm",
+                        "flatten",   "reshape",   "permute", "slice",  "crop",     "pad",
+                        "normalize", "resize",    "shuffle", "reduce", "constant", "identity"}) {
+    INFO(k);
+    CHECK(kinds.contains(k));
+  }
+}
+
 TEST_CASE("names are unique and rows complete") {
   std::set<std::string_view> names;
   for (const LayerImpl* impl : layer_impls()) {

@@ -11,6 +11,7 @@
 #include "kernels/lrn.hpp"
 #include "kernels/machine.hpp"
 #include "kernels/pool.hpp"
+#include "kernels/resize.hpp"
 #include "kernels/softmax.hpp"
 #include "kernels/transpose.hpp"
 #include "kernels/winograd.hpp"
@@ -30,6 +31,7 @@ struct Kernels {
   const LrnKernels* lrn;
   const MachineKernels* machine;
   const PoolKernels* pool;
+  const ResizeKernels* resize;
   const SoftmaxKernels* softmax;
   const TransposeKernels* transpose;
   const WinogradKernels* winograd;

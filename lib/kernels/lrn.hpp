@@ -19,7 +19,7 @@ struct LrnKernels {
                  std::ptrdiff_t out_c, std::ptrdiff_t channels, std::ptrdiff_t n);
   /// Across channels, channels contiguous in blocks (`block` 8 or 16; 0: all of them): n pixels,
   /// in_w and out_w from one to the next, in_c and out_c from one block to the next. Channels are a
-  /// multiple of the block. scratch holds lrn_scratch() floats.
+  /// multiple of the block. scratch holds channels + before + after + 4 * lanes floats.
   void (*pixels)(const LrnParams&, const float* in, std::ptrdiff_t in_w, std::ptrdiff_t in_c,
                  float* out, std::ptrdiff_t out_w, std::ptrdiff_t out_c, std::ptrdiff_t block,
                  std::ptrdiff_t channels, std::ptrdiff_t n, float* scratch);
@@ -29,11 +29,5 @@ struct LrnKernels {
                  const float* in, float* out, std::ptrdiff_t step, std::ptrdiff_t n,
                  float* scratch);
 };
-
-/// Floats of scratch memory of LrnKernels::pixels.
-inline std::ptrdiff_t lrn_scratch(const LrnParams& p, std::ptrdiff_t channels,
-                                  std::ptrdiff_t lanes) {
-  return channels + p.before + p.after + 4 * lanes;
-}
 
 }  // namespace convprim::kernels

@@ -146,8 +146,11 @@ CONVPRIM_INLINE T window(const PoolPixels& p, const float* in, std::ptrdiff_t ro
   T v = get(in);
   for (std::ptrdiff_t j = 1; j < kw; ++j) v = F::join(v, get(in + j * p.dw * p.in_w));
   for (std::ptrdiff_t i = 1; i < kh; ++i) {
+    // A sum of its own for each row: fewer roundings in global averages.
     const float* row = in + i * p.dh * p.in_h;
-    for (std::ptrdiff_t j = 0; j < kw; ++j) v = F::join(v, get(row + j * p.dw * p.in_w));
+    T sum = get(row);
+    for (std::ptrdiff_t j = 1; j < kw; ++j) sum = F::join(sum, get(row + j * p.dw * p.in_w));
+    v = F::join(v, sum);
   }
   return v;
 }

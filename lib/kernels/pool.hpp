@@ -15,16 +15,9 @@ struct PoolPlane {
   const std::ptrdiff_t* rows;     ///< and its number of rows
   const float* scale_y;           ///< average: one over the rows to divide by, of each output row
   const float* scale_x;           ///< and of the columns, with room for a whole vector at the end
-  std::ptrdiff_t line;            ///< floats of a row in the scratch memory, see pool_line()
+  std::ptrdiff_t line;            ///< floats of a padded row in the scratch memory: all that
+                                  ///< whole vectors of windows read
 };
-
-/// Floats of scratch memory for one output row: the padded row as far as whole vectors read it.
-inline std::ptrdiff_t pool_line(std::ptrdiff_t ow, std::ptrdiff_t span, std::ptrdiff_t sw,
-                                std::ptrdiff_t pl, std::ptrdiff_t w, std::ptrdiff_t lanes) {
-  const std::ptrdiff_t read = ((ow + lanes - 1) / lanes * lanes) * sw + span + lanes;
-  const std::ptrdiff_t written = pl + w;
-  return ((read > written ? read : written) + lanes - 1) / lanes * lanes;
-}
 
 /// One output row of pixels whose channels are contiguous (HWC and the blocked layouts).
 struct PoolPixels {

@@ -16,6 +16,7 @@ extern const GemmKernels kGemm;
 extern const LrnKernels kLrn;
 extern const MachineKernels kMachine;
 extern const PoolKernels kPool;
+extern const ResizeKernels kResize;
 extern const SoftmaxKernels kSoftmax;
 extern const TransposeKernels kTranspose;
 extern const WinogradKernels kWinograd;
@@ -32,6 +33,7 @@ const Kernels kTable = {
     &kLrn,
     &kMachine,
     &kPool,
+    &kResize,
     &kSoftmax,
     &kTranspose,
     &kWinograd,
