@@ -26,9 +26,9 @@
 namespace convprim {
 namespace {
 
-constexpr double kHopeless = 3;   // first run beyond this many times the best: not run again
-constexpr double kClose = 1.2;    // within this of the best: measured again
-constexpr int kRefineLimit = 10;  // at most so many candidates of a problem are measured again
+constexpr double kHopeless = 3;  // first run beyond this many times the best: not run again
+constexpr double kClose = 1.15;  // within this of the best: measured again
+constexpr int kRefineLimit = 8;  // at most so many candidates of a problem are measured again
 constexpr double kQuickSeconds = 0.01;   // timed work of a quick measurement
 constexpr double kRefineSeconds = 0.08;  // and of a refined one, for each candidate
 
@@ -178,7 +178,7 @@ class ConversionSubject final : public Subject {
 /// One measurement to take.
 struct Task {
   CostKey key;
-  double work = 0;  ///< for the estimate of the time left
+  double work = 0;  ///< guessed seconds, for the estimate of the time left
   std::function<std::unique_ptr<Subject>()> make;
 };
 
@@ -226,10 +226,11 @@ std::vector<Group> collect(const Network& net, const Filter& filter, const CostS
     for (const Choice& c : all) {
       Task task;
       task.key = c.key;
+      const double each = 0.005 + 0.0004 * c.key.sweep;  // preparing, and sweeping before each run
       if (c.primitive != nullptr) {
         const Scenario s = scenario_of(net, id);
         const bool residual = std::get<ConvOp>(layer.op).epilogue.residual;
-        task.work = s.macs() + 2e6;
+        task.work = s.macs() * 2e-10 + each;
         task.make = [&primitive = *c.primitive, s, residual, threads,
                      limit = filter.max_workspace]() -> std::unique_ptr<Subject> {
           auto subject = std::make_unique<ConvolutionSubject>(primitive, s, residual, threads);
@@ -237,8 +238,8 @@ std::vector<Group> collect(const Network& net, const Filter& filter, const CostS
           return subject;
         };
       } else {
-        task.work = 2e6;
-        for (const Blob& b : layer.blobs) task.work += static_cast<double>(b.count());
+        task.work = each;
+        for (const Blob& b : layer.blobs) task.work += static_cast<double>(b.count()) * 1e-8;
         task.make = [&impl = *c.impl, &net, id, threads] {
           return std::make_unique<LayerSubject>(impl, layer_problem(net, id, threads));
         };
@@ -257,7 +258,7 @@ std::vector<Group> collect(const Network& net, const Filter& filter, const CostS
           const LayerImpl* impl = copy_impl(layout);
           if (impl == nullptr || impl->reject(copy_problem(part, threads)) != nullptr) continue;
           copies.tasks.push_back(
-              {{CostKind::layer, problem, std::string(impl->name)}, 2e6, [impl, part, threads] {
+              {{CostKind::layer, problem, std::string(impl->name)}, 0.001, [impl, part, threads] {
                  return std::make_unique<LayerSubject>(*impl, copy_problem(part, threads));
                }});
         }
@@ -269,7 +270,7 @@ std::vector<Group> collect(const Network& net, const Filter& filter, const CostS
     Group group{.label = label, .tasks = {}, .rivals = false};
     for (const Conversion& conversion : conversions()) {
       group.tasks.push_back(
-          {conversion_key(shape, conversion), 1e6 + static_cast<double>(shape.count()),
+          {conversion_key(shape, conversion), 0.001 + 1e-8 * static_cast<double>(shape.count()),
            [&conversion, shape = shape, threads] {
              return std::make_unique<ConversionSubject>(conversion, shape, threads);
            }});
@@ -320,7 +321,11 @@ class Profiler {
       }
       ++progress_.done;
     }
-    if (group.rivals) refine(group);
+    if (group.rivals) {
+      const auto start = Clock::now();
+      refine(group);
+      seconds_spent_ += since(start);
+    }
   }
 
   double timed(Subject& subject, int sweep) {
@@ -343,7 +348,7 @@ class Profiler {
       } else {
         std::vector<double> runs;
         double total = 0;
-        while (runs.size() < 3 || (runs.size() < 9 && total < kQuickSeconds)) {
+        while (runs.size() < 3 || (runs.size() < 5 && total < kQuickSeconds)) {
           runs.push_back(timed(*subject, task.key.sweep));
           total += runs.back();
         }
@@ -384,7 +389,7 @@ class Profiler {
     for (auto& subject : subjects) timed(*subject, 0);  // warm-up
     double total = 0;
     const double limit = kRefineSeconds * static_cast<double>(tasks.size());
-    while (runs[0].size() < 5 || (runs[0].size() < 25 && total < limit)) {
+    while (runs[0].size() < 5 || (runs[0].size() < 11 && total < limit)) {
       for (std::size_t i = 0; i < subjects.size(); ++i) {
         runs[i].push_back(timed(*subjects[i], tasks[i]->key.sweep));
         total += runs[i].back();
