@@ -153,7 +153,7 @@ std::string convolution_problem(const Network& net, LayerId id) {
 int sweep_megabytes(const Network& net) {
   double bytes = 0;
   for (const Layer& layer : net.layers) {
-    for (const Blob& b : layer.blobs) bytes += 1.5 * sizeof(float) * static_cast<double>(b.count());
+    for (const Blob& b : layer.blobs) bytes += sizeof(float) * static_cast<double>(b.count());
   }
   int megabytes = 4;
   while (megabytes < 128 && megabytes * 1048576.0 < bytes) megabytes *= 2;

@@ -17,6 +17,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <sstream>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -37,8 +38,9 @@ struct Settings {
   std::string suite;
   int threads = 0;  // 0: varied
   std::uint64_t seed = 1;
-  bool list = false, bench = false, accuracy = false, verbose = false;
+  bool list = false, bench = false, best = false, accuracy = false, verbose = false;
   int reps = 7;
+  double limit_gmac = 0;  // 0: none
 };
 
 constexpr double kFullCheckMacs = 2e7;  // larger scenarios are compared at sampled outputs
@@ -69,6 +71,24 @@ Buffer uniform(Index count, std::uint64_t seed) {
   fill_uniform(b.data(), count, seed);
   return b;
 }
+
+/// Floats with a fence of poison on either side.
+class Fenced {
+ public:
+  explicit Fenced(Index count) : all_(static_cast<std::size_t>(count + 2 * kFence)) {
+    std::fill(all_.begin(), all_.end(), kPoison);
+  }
+  float* data() { return all_.data() + kFence; }
+  bool intact() const {
+    const auto poisoned = [](float x) { return x == kPoison; };
+    return std::all_of(all_.begin(), all_.begin() + kFence, poisoned) &&
+           std::all_of(all_.end() - kFence, all_.end(), poisoned);
+  }
+
+ private:
+  static constexpr Index kFence = 64;  // keeps the 64-byte alignment
+  Buffer all_;
+};
 
 /// A scenario's data in (n, c, h, w) order and its answers before bias, residual and clamp.
 struct Problem {
@@ -108,6 +128,17 @@ struct Problem {
     });
     for (double m : magnitude) largest = std::max(largest, m);
   }
+
+  /// The input in a layout, made when first asked for.
+  Fenced& input(Layout layout) const {
+    auto& made = inputs[static_cast<std::size_t>(layout)];
+    if (!made) {
+      made = std::make_unique<Fenced>(element_count(layout, s.in()));
+      to_layout(layout, s.in(), in.data(), made->data());
+    }
+    return *made;
+  }
+  mutable std::array<std::unique_ptr<Fenced>, kLayoutCount> inputs;
 
   std::array<Index, 4> split(Index flat) const {
     return {flat / (s.ow * s.oh * s.m), flat / (s.ow * s.oh) % s.m, flat / s.ow % s.oh,
@@ -155,25 +186,6 @@ struct Outcome {
   double relative = 0;  // largest error over the sum of |x*w|
 };
 
-/// Floats with a fence of poison on either side.
-class Fenced {
- public:
-  explicit Fenced(Index count) : count_(count), all_(static_cast<std::size_t>(count + 2 * kFence)) {
-    std::fill(all_.begin(), all_.end(), kPoison);
-  }
-  float* data() { return all_.data() + kFence; }
-  bool intact() const {
-    const auto poisoned = [](float x) { return x == kPoison; };
-    return std::all_of(all_.begin(), all_.begin() + kFence, poisoned) &&
-           std::all_of(all_.end() - kFence, all_.end(), poisoned);
-  }
-
- private:
-  static constexpr Index kFence = 64;  // keeps the 64-byte alignment
-  Index count_;
-  Buffer all_;
-};
-
 Outcome check(const Primitive& row, const Problem& problem, const Variant& v) {
   const Scenario& s = problem.s;
   Outcome outcome;
@@ -190,9 +202,8 @@ Outcome check(const Primitive& row, const Problem& problem, const Variant& v) {
   const Weights weights{problem.filter.data(), v.bias ? problem.bias.data() : nullptr};
   const auto conv = row.prepare(s, weights, options);
 
-  Fenced in(element_count(row.in, s.in())), out(element_count(row.out, whole));
-  to_layout(row.in, s.in(), problem.in.data(), in.data());
-  const Index out_count = element_count(row.out, whole);
+  Fenced& in = problem.input(row.in);
+  Fenced out(element_count(row.out, whole));
   Buffer residual(static_cast<std::size_t>(element_count(row.out, s.out())));
   if (v.epilogue.residual) {
     to_layout(row.out, s.out(), problem.residual.data(), v.in_place ? out.data() : residual.data());
@@ -259,7 +270,6 @@ Outcome check(const Primitive& row, const Problem& problem, const Variant& v) {
       }
     }
   }
-  (void)out_count;
   return outcome;
 }
 
@@ -320,6 +330,83 @@ std::string data_dir() {
   return root != nullptr ? root : "data";
 }
 
+/// A line of a table with named columns, without quoting.
+class Row {
+ public:
+  Row(const std::vector<std::string>& names, const std::string& line) {
+    std::istringstream stream(line);
+    std::string cell;
+    for (const std::string& name : names) {
+      std::getline(stream, cell, ',');
+      cells_[name] = cell;
+    }
+  }
+  const std::string& text(const std::string& name) const { return cells_.at(name); }
+  /// The number in a column; an empty cell has the usual value.
+  Index number(const std::string& name, Index usual = 1) const {
+    const std::string& cell = cells_.at(name);
+    return cell.empty() ? usual : std::stoll(cell);
+  }
+
+ private:
+  std::map<std::string, std::string> cells_;
+};
+
+std::vector<Row> read_csv(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::string> names;
+  std::vector<Row> rows;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (names.empty()) {
+      std::istringstream stream(line);
+      for (std::string name; std::getline(stream, name, ',');) names.push_back(name);
+    } else {
+      rows.emplace_back(names, line);
+    }
+  }
+  return rows;
+}
+
+/// The problems of oneDNN's and DeepBench's lists and of public networks, where that data is at
+/// hand; batches are capped at 2.
+std::vector<Scenario> shared_scenarios() {
+  const char* root = std::getenv("CONVPRIM_SHARED");
+  std::vector<Scenario> all;
+  if (root == nullptr) return all;
+  const auto add = [&](Scenario s) {
+    s.n = std::min<Index>(s.n, 2);
+    s.check();
+    all.push_back(s);
+  };
+  const std::string dir = root;
+  for (const Row& r : read_csv(dir + "/shapes/onednn_flat.csv")) {
+    Scenario s;
+    s.n = r.number("mb"), s.g = r.number("g"), s.c = r.number("ic"), s.h = r.number("ih");
+    s.w = r.number("iw"), s.m = r.number("oc"), s.oh = r.number("oh"), s.ow = r.number("ow");
+    s.kh = r.number("kh"), s.kw = r.number("kw"), s.sh = r.number("sh"), s.sw = r.number("sw");
+    s.pt = r.number("ph_top", 0), s.pl = r.number("pw_left", 0);
+    s.dh = r.number("dh_caffe"), s.dw = r.number("dw_caffe");
+    add(s);
+  }
+  for (const Row& r : read_csv(dir + "/shapes/deepbench.csv")) {
+    const Index ph = r.number("pad_h"), pw = r.number("pad_w");
+    add(Scenario::padded({r.number("n"), r.number("c"), r.number("h"), r.number("w")},
+                         r.number("k"), r.number("filter_h"), r.number("filter_w"),
+                         r.number("stride_h"), r.number("stride_w"), ph, pw, ph, pw));
+  }
+  for (const Row& r : read_csv(dir + "/nets/expected_convs.csv")) {
+    if (r.text("type") == "Deconvolution") continue;
+    Scenario s;
+    s.n = r.number("N"), s.g = r.number("group"), s.c = r.number("C"), s.h = r.number("H");
+    s.w = r.number("W"), s.m = r.number("K"), s.oh = r.number("OH"), s.ow = r.number("OW");
+    s.kh = r.number("kh"), s.kw = r.number("kw"), s.sh = r.number("sh"), s.sw = r.number("sw");
+    s.pt = r.number("ph"), s.pl = r.number("pw"), s.dh = r.number("dh"), s.dw = r.number("dw");
+    add(s);
+  }
+  return all;
+}
+
 std::vector<Scenario> suite_scenarios(const Settings& settings) {
   std::vector<Scenario> all;
   for (const std::string& text : settings.scenarios) all.push_back(Scenario::parse(text));
@@ -336,12 +423,27 @@ std::vector<Scenario> suite_scenarios(const Settings& settings) {
       for (const auto& entry : std::filesystem::directory_iterator(dir)) {
         if (entry.path().filename() != "adversarial.txt") append(read_scenarios(entry.path()));
       }
+      append(shared_scenarios());
     }
   }
   std::vector<Scenario> distinct;
   std::map<std::string, bool> seen;
+  int large = 0;
   for (const Scenario& s : all) {
-    if (seen.emplace(s.str(), true).second) distinct.push_back(s);
+    if (!seen.emplace(s.str(), true).second) continue;
+    if (settings.limit_gmac > 0 && s.macs() > settings.limit_gmac * 1e9) {
+      ++large;
+    } else {
+      distinct.push_back(s);
+    }
+  }
+  if (large > 0) {
+    fmt::print("{} problems of over {} GMAC left out (--limit-gmac)\n", large, settings.limit_gmac);
+  }
+  // Small ones first, so that a fault shows early.
+  if (settings.suite == "long") {
+    std::stable_sort(distinct.begin(), distinct.end(),
+                     [](const Scenario& a, const Scenario& b) { return a.macs() < b.macs(); });
   }
   return distinct;
 }
@@ -391,6 +493,9 @@ int list(const Settings& settings) {
 int verify(const Settings& settings) {
   const auto rows = chosen_rows(settings);
   const auto scenarios = suite_scenarios(settings);
+  double work = 0, work_done = 0;
+  for (const Scenario& s : scenarios) work += s.macs() + 1e6;
+  auto told = std::chrono::steady_clock::now();
   struct Tally {
     int run = 0, rejected = 0, failed = 0;
     double worst = 0, relative = 0;
@@ -432,6 +537,12 @@ int verify(const Settings& settings) {
       tally.relative = std::max(tally.relative, outcome.relative);
     }
     std::fflush(stdout);
+    work_done += s.macs() + 1e6;
+    if (std::chrono::steady_clock::now() - told > std::chrono::seconds(30)) {
+      told = std::chrono::steady_clock::now();
+      fmt::print(stderr, "checkconv: {:.1f} % of the work done, at {}\n", 100 * work_done / work,
+                 s.str());
+    }
   }
   int passed = 0, failed = 0, run = 0, rejected = 0, unused = 0;
   if (settings.accuracy)
@@ -463,38 +574,47 @@ int bench(const Settings& settings) {
     struct Entry {
       const Primitive* row;
       std::unique_ptr<Convolution> conv;
-      Buffer in, out, workspace;
       std::vector<double> seconds;
     };
     std::vector<Entry> entries;
     Options options;
     options.threads = threads;
     options.epilogue.lo = 0;
+    // Inputs, outputs and the workspace are shared: none of them holds anything between runs.
+    std::array<Buffer, kLayoutCount> outputs;
+    for (Layout layout : kLayouts) {
+      outputs[static_cast<std::size_t>(layout)] =
+          Buffer::zeros(static_cast<std::size_t>(element_count(layout, s.out())));
+    }
+    Buffer workspace;
+    const auto once = [&](const Entry& e) {
+      const auto start = std::chrono::steady_clock::now();
+      e.conv->run({problem.input(e.row->in).data(),
+                   outputs[static_cast<std::size_t>(e.row->out)].data(), nullptr,
+                   workspace.data()});
+      return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    };
+    // One run each first: those far behind the best of their family are not run again.
+    std::map<Family, double> best;
     for (const Primitive* row : rows) {
       if (row->reject(s) != nullptr) continue;
-      Entry e{row, row->prepare(s, {problem.filter.data(), problem.bias.data()}, options),
-              {},  {},
-              {},  {}};
-      e.in = Buffer(static_cast<std::size_t>(element_count(row->in, s.in())));
-      to_layout(row->in, s.in(), problem.in.data(), e.in.data());
-      e.out = Buffer::zeros(static_cast<std::size_t>(element_count(row->out, s.out())));
-      e.workspace = Buffer::zeros((e.conv->workspace_bytes() + 3) / 4);
-      entries.push_back(std::move(e));
+      Entry e{row, row->prepare(s, {problem.filter.data(), problem.bias.data()}, options), {}};
+      const std::size_t floats = (e.conv->workspace_bytes() + 3) / 4;
+      if (workspace.size() < floats) workspace = Buffer::zeros(floats);
+      e.seconds.push_back(once(e));
+      double& least = best.emplace(row->family, e.seconds[0]).first->second;
+      least = std::min(least, e.seconds[0]);
+      if (e.seconds[0] < 3 * least) entries.push_back(std::move(e));
     }
+    std::erase_if(entries, [&](const Entry& e) { return e.seconds[0] > 3 * best[e.row->family]; });
     // Interleaved: each round measures the peak and runs every primitive once warm.
     std::vector<double> peaks;
+    for (Entry& e : entries) e.seconds.clear();
     for (int rep = 0; rep < settings.reps; ++rep) {
       peaks.push_back(peak_flops(threads));
       for (Entry& e : entries) {
-        const auto once = [&] {
-          const auto start = std::chrono::steady_clock::now();
-          e.conv->run({e.in.data(), e.out.data(), nullptr, e.workspace.data()});
-          return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-        };
-        // A row that was far behind in the first round is not run again.
-        if (rep > 0 && !e.seconds.empty() && e.seconds[0] > 0.5) continue;
-        once();
-        e.seconds.push_back(once());
+        if (e.seconds.empty() || e.seconds[0] < 0.2) once(e);
+        e.seconds.push_back(once(e));
       }
     }
     const auto median = [](std::vector<double> v) {
@@ -507,7 +627,9 @@ int bench(const Settings& settings) {
     });
     fmt::print("{}: {:.1f} MFLOP, {} thread{}, {}, measured peak {:.1f} GFLOP/s\n", s.str(),
                2e-6 * s.macs(), threads, threads == 1 ? "" : "s", name(isa()), peak * 1e-9);
+    std::map<Family, bool> shown;
     for (const Entry& e : entries) {
+      if (settings.best && !shown.emplace(e.row->family, true).second) continue;
       const double t = median(e.seconds), rate = 2 * s.macs() / t;
       fmt::print(
           "  {:<36} {:>10.4f} ms {:>8.1f} GFLOP/s {:>6.1f} % of peak  workspace {:.1f} MB, packed "
@@ -542,9 +664,13 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 1024));
   app.add_option("--seed", settings.seed, "seed of data, options and random scenarios");
   app.add_option("--reps", settings.reps, "rounds of the bench")->check(CLI::Range(1, 1000));
+  app.add_option("--limit-gmac", settings.limit_gmac,
+                 "leave out problems of more multiplications than this, in units of 1e9; 0: none")
+      ->check(CLI::NonNegativeNumber);
   app.add_flag("--list", settings.list, "list primitives; with --scenario, who rejects it and why");
   app.add_flag("--bench", settings.bench,
                "time them, interleaved, against the peak measured in the same run");
+  app.add_flag("--best", settings.best, "with --bench: only the best of each family");
   app.add_flag("--accuracy", settings.accuracy,
                "print each primitive's largest error, in units of rounding of its sum of |x*w|");
   app.add_flag("--verbose", settings.verbose, "a line for each check");
