@@ -13,6 +13,7 @@ std::vector<const Primitive*> collect() {
   add(sum2d_rows());
   add(winograd_rows());
   add(direct_blocked_rows());
+  add(direct_columns_rows());
   add(implicit_gemm_rows());
   add(im2_rows());
   add(conv_1x1_rows());

@@ -10,6 +10,7 @@ namespace convprim {
 std::span<const Primitive> sum2d_rows();
 std::span<const Primitive> winograd_rows();
 std::span<const Primitive> direct_blocked_rows();
+std::span<const Primitive> direct_columns_rows();
 std::span<const Primitive> implicit_gemm_rows();
 std::span<const Primitive> im2_rows();
 std::span<const Primitive> kn2_rows();

@@ -7,15 +7,47 @@
 #include "kernels/gemm.hpp"
 
 #include "kernels/simd.hpp"
+#include "kernels/transpose.hpp"
 
 namespace convprim::kernels::CONVPRIM_KERNELS {
+
+extern const TransposeKernels kTranspose;
+
 namespace {
 
-/// Stores sums[pixels][width] that the fast way does not fit: channels that do not fill the
-/// vectors, vectors that straddle blocks, one plane for each channel.
-__attribute__((noinline)) void finish(const GemmPanel& b, const GemmTile& t, const float* sums,
-                                      int pixels, int width) {
-  for (int p = 0; p < pixels; ++p) {
+CONVPRIM_INLINE Vec clamp(const GemmPanel& b, Vec x) {
+  return vmin(vmax(x, broadcast(b.lo)), broadcast(b.hi));
+}
+
+/// Stores sums[pixels][width] to planes: adjacent pixels, any distance between channels.
+__attribute__((noinline)) void finish_planes(const GemmPanel& b, const GemmTile& t, float* sums,
+                                             std::ptrdiff_t pixels, std::ptrdiff_t width) {
+  float* out = t.out + b.out.offset;
+  if (t.residual == nullptr) {
+    for (std::ptrdiff_t i = 0; i < pixels * width; i += kLanes)
+      store(sums + i, clamp(b, load(sums + i)));
+    kTranspose.transpose(pixels, b.valid, sums, width, out, b.out.block_stride);
+    return;
+  }
+  float turned[kMaxPanelVectors * kLanes * kMaxTilePixels];
+  kTranspose.transpose(pixels, b.valid, sums, width, turned, kMaxTilePixels);
+  const float* residual = t.residual + b.residual.offset;
+  for (std::ptrdiff_t c = 0; c < b.valid; ++c) {
+    for (std::ptrdiff_t p = 0; p < pixels; p += kLanes) {
+      const std::ptrdiff_t n = pixels - p < kLanes ? pixels - p : kLanes;
+      const Vec x = load_part(turned + c * kMaxTilePixels + p, n) +
+                    load_part(residual + c * b.residual.block_stride + p, n);
+      store_part(out + c * b.out.block_stride + p, clamp(b, x), n);
+    }
+  }
+}
+
+/// Stores sums[pixels][width] pixel by pixel: channels that do not fill the vectors, or vectors
+/// that straddle blocks.
+__attribute__((noinline)) void finish_pixels(const GemmPanel& b, const GemmTile& t,
+                                             const float* sums, std::ptrdiff_t pixels,
+                                             std::ptrdiff_t width) {
+  for (std::ptrdiff_t p = 0; p < pixels; ++p) {
     const float* sum = sums + p * width;
     float* out = t.out + p * b.out.pixel_stride + b.out.offset;
     const float* residual = t.residual;
@@ -23,23 +55,133 @@ __attribute__((noinline)) void finish(const GemmPanel& b, const GemmTile& t, con
     for (std::ptrdiff_t c = 0; c < b.stored;) {
       // The channels up to the end of this block are contiguous.
       const std::ptrdiff_t at = (b.lane + c) / b.block, in_block = (b.lane + c) % b.block;
-      std::ptrdiff_t run = b.block - in_block;
-      run = run < b.stored - c ? run : b.stored - c;
-      float* o = out + at * b.out.block_stride + in_block;
-      const std::ptrdiff_t exist = run < b.valid - c ? run : b.valid - c;
-      for (std::ptrdiff_t i = 0; i < exist; ++i) {
-        float x = sum[c + i];
-        if (residual != nullptr) x += residual[at * b.residual.block_stride + in_block + i];
-        x = x > b.lo ? x : b.lo;
-        o[i] = x < b.hi ? x : b.hi;
+      std::ptrdiff_t n = b.block - in_block;
+      n = n < kLanes ? n : kLanes;
+      n = n < b.stored - c ? n : b.stored - c;
+      std::ptrdiff_t exist = b.valid - c > 0 ? b.valid - c : 0;
+      exist = exist < n ? exist : n;
+      Vec x = load_part(sum + c, exist);
+      if (residual != nullptr) {
+        x += load_part(residual + at * b.residual.block_stride + in_block, exist);
       }
-      for (std::ptrdiff_t i = exist > 0 ? exist : 0; i < run; ++i) o[i] = 0;
-      c += run;
+      float* o = out + at * b.out.block_stride + in_block;
+      store_part(o, clamp(b, x), exist);
+      store_part(o + exist, Vec{}, n - exist);
+      c += n;
     }
   }
 }
 
+/// One term of the sum: V vectors of weights times one float of each pixel.
 template <int V, int P>
+CONVPRIM_INLINE void add_term(Vec (&acc)[P][V], const float* const (&a)[P], std::ptrdiff_t at,
+                              const float* w) {
+  Vec x[V];
+  CONVPRIM_UNROLL
+  for (int v = 0; v < V; ++v) x[v] = load(w + v * kLanes);
+  CONVPRIM_UNROLL
+  for (int p = 0; p < P; ++p) {
+    const Vec y = broadcast(a[p][at]);
+    CONVPRIM_UNROLL
+    for (int v = 0; v < V; ++v) acc[p][v] += y * x[v];
+  }
+}
+
+/// A run's terms, those of one pixel next to each other (Unit) or `step` floats apart. Unrolled,
+/// since the loop's own additions compete with the multiply-adds for two of the ports.
+template <int V, int P, bool Unit>
+CONVPRIM_INLINE void add_run(Vec (&acc)[P][V], const float* const (&a)[P], std::ptrdiff_t at,
+                             const float* w, std::ptrdiff_t terms, std::ptrdiff_t step) {
+  constexpr int kUnroll = 8;
+  // `at` is hidden from the compiler, which would rather advance P pointers than one index. The
+  // clobbered memory keeps it from loading the next weights early, for which no registers are left.
+  if (Unit) {
+    for (; terms >= kUnroll; terms -= kUnroll) {
+      asm volatile("" : "+r"(at), "+r"(w)::"memory");
+      CONVPRIM_UNROLL
+      for (int u = 0; u < kUnroll; ++u) {
+        add_term<V, P>(acc, a, at + u, w + u * V * kLanes);
+        asm volatile("" ::: "memory");
+      }
+      w += kUnroll * V * kLanes;
+      at += kUnroll;
+    }
+  }
+  for (; terms > 0; --terms) {
+    asm volatile("" : "+r"(at), "+r"(w)::"memory");
+    add_term<V, P>(acc, a, at, w);
+    w += V * kLanes;
+    at += Unit ? 1 : step;
+  }
+}
+
+#if defined(CONVPRIM_KERNELS_AVX512)
+using Half = Pack<kLanes / 2>;
+/// Half h of a vector, finished and stored.
+template <int h>
+CONVPRIM_INLINE void store_half(float* out, const float* residual, Vec sum, float lo, float hi) {
+  Half::type x = h == 0 ? __builtin_shufflevector(sum, sum, 0, 1, 2, 3, 4, 5, 6, 7)
+                        : __builtin_shufflevector(sum, sum, 8, 9, 10, 11, 12, 13, 14, 15);
+  if (residual != nullptr) x += *reinterpret_cast<const Half::unaligned*>(residual);
+  const Half::type low = lo - Half::type{}, high = hi - Half::type{};
+  x = x > low ? x : low;
+  *reinterpret_cast<Half::unaligned*>(out) = x < high ? x : high;
+}
+#endif
+
+template <int V, int P>
+CONVPRIM_INLINE void store_tile(const GemmPanel& b, const GemmTile& t, Vec (&acc)[P][V]) {
+  if (b.store == GemmPanel::Store::whole) {
+    const Vec lo = broadcast(b.lo), hi = broadcast(b.hi);
+    CONVPRIM_UNROLL
+    for (int v = 0; v < V; ++v) {
+      float* out = t.out + b.out.vectors[v];
+      if (t.residual != nullptr) {
+        const float* residual = t.residual + b.residual.vectors[v];
+        CONVPRIM_UNROLL
+        for (int p = 0; p < P; ++p) acc[p][v] += load(residual + p * b.residual.pixel_stride);
+      }
+      CONVPRIM_UNROLL
+      for (int p = 0; p < P; ++p) {
+        store(out + p * b.out.pixel_stride, vmin(vmax(acc[p][v], lo), hi));
+      }
+    }
+    return;
+  }
+#if defined(CONVPRIM_KERNELS_AVX512)
+  if (b.store == GemmPanel::Store::halves) {
+    const float* r = t.residual;
+    CONVPRIM_UNROLL
+    for (int p = 0; p < P; ++p) {
+      float* out = t.out + p * b.out.pixel_stride;
+      CONVPRIM_UNROLL
+      for (int v = 0; v < V; ++v) {
+        store_half<0>(out + b.out.vectors[2 * v],
+                      r != nullptr ? r + b.residual.vectors[2 * v] : nullptr, acc[p][v], b.lo,
+                      b.hi);
+        store_half<1>(out + b.out.vectors[2 * v + 1],
+                      r != nullptr ? r + b.residual.vectors[2 * v + 1] : nullptr, acc[p][v], b.lo,
+                      b.hi);
+      }
+      if (r != nullptr) r += b.residual.pixel_stride;
+    }
+    return;
+  }
+#endif
+  float sums[P * V * kLanes];
+  CONVPRIM_UNROLL
+  for (int p = 0; p < P; ++p) {
+    CONVPRIM_UNROLL
+    for (int v = 0; v < V; ++v) store(sums + (p * V + v) * kLanes, acc[p][v]);
+  }
+  if (b.block == 1 && b.out.pixel_stride == 1) {
+    finish_planes(b, t, sums, P, V * kLanes);
+  } else {
+    finish_pixels(b, t, sums, P, V * kLanes);
+  }
+}
+
+template <int V, int P, bool Unit>
 void tile(const GemmPanel& b, const GemmTile& t) {
   Vec acc[P][V];
   CONVPRIM_UNROLL
@@ -48,84 +190,52 @@ void tile(const GemmPanel& b, const GemmTile& t) {
     CONVPRIM_UNROLL
     for (int p = 0; p < P; ++p) acc[p][v] = bias;
   }
-  const float* in = t.in + b.in_offset;
-  const float* block_weights = b.weights;
-  for (std::ptrdiff_t block = b.blocks - 1; block >= 0; --block) {
-    const std::ptrdiff_t len = block > 0 ? b.len : b.last_len;
-    const std::int32_t* offset = t.offsets;
-    const float* w = block_weights + t.first_tap * len * (V * kLanes);
-    for (std::ptrdiff_t tap = 0; tap < t.taps; ++tap) {
-      const float* a[P];
-      CONVPRIM_UNROLL
-      for (int p = 0; p < P; ++p) a[p] = offset[p] >= 0 ? in + offset[p] : t.zeros;
-      offset += t.offset_step;
-      std::ptrdiff_t at = 0;
-      for (std::ptrdiff_t k = len; k > 0; --k) {
-        Vec x[V];
-        CONVPRIM_UNROLL
-        for (int v = 0; v < V; ++v) x[v] = load(w + v * kLanes);
-        CONVPRIM_UNROLL
-        for (int p = 0; p < P; ++p) {
-          const Vec y = broadcast(a[p][at]);
-          CONVPRIM_UNROLL
-          for (int v = 0; v < V; ++v) acc[p][v] += y * x[v];
-        }
-        w += V * kLanes;
-        at += b.step;
-      }
-    }
-    in += b.block_stride;
-    block_weights += b.weights_block;
-  }
-  if (!b.whole) {
-    float sums[P * V * kLanes];
+  const GemmGroup* group = t.groups;
+  for (std::ptrdiff_t g = t.group_count; g > 0; --g, ++group) {
+    const float* in = t.in + b.in_offset + group->shift;
+    const std::int32_t* offsets = t.offsets + group->offset_row;
+    const float* a[P];
     CONVPRIM_UNROLL
-    for (int p = 0; p < P; ++p) {
-      CONVPRIM_UNROLL
-      for (int v = 0; v < V; ++v) store(sums + (p * V + v) * kLanes, acc[p][v]);
-    }
-    finish(b, t, sums, P, V * kLanes);
-    return;
-  }
-  const Vec lo = broadcast(b.lo), hi = broadcast(b.hi);
-  CONVPRIM_UNROLL
-  for (int v = 0; v < V; ++v) {
-    float* out = t.out + b.out.vectors[v];
-    if (t.residual != nullptr) {
-      const float* residual = t.residual + b.residual.vectors[v];
-      CONVPRIM_UNROLL
-      for (int p = 0; p < P; ++p) acc[p][v] += load(residual + p * b.residual.pixel_stride);
-    }
-    CONVPRIM_UNROLL
-    for (int p = 0; p < P; ++p) {
-      store(out + p * b.out.pixel_stride, vmin(vmax(acc[p][v], lo), hi));
+    for (int p = 0; p < P; ++p) a[p] = offsets[p] >= 0 ? in + offsets[p] : t.zeros;
+    const GemmRun* run = group->runs;
+    for (std::ptrdiff_t r = group->run_count; r > 0; --r, ++run) {
+      add_run<V, P, Unit>(acc, a, run->at,
+                          b.weights + std::ptrdiff_t{run->first_term} * (V * kLanes), run->terms,
+                          b.step);
     }
   }
+  store_tile<V, P>(b, t, acc);
 }
 
 #if defined(CONVPRIM_KERNELS_AVX512) || defined(CONVPRIM_KERNELS_NEON)
-#define CONVPRIM_TILES4(v) tile<v, 1>, tile<v, 2>, tile<v, 3>, tile<v, 4>
-#define CONVPRIM_TILES6(v) CONVPRIM_TILES4(v), tile<v, 5>, tile<v, 6>
-#define CONVPRIM_TILES9(v) CONVPRIM_TILES6(v), tile<v, 7>, tile<v, 8>, tile<v, 9>
-#define CONVPRIM_TILES12(v) CONVPRIM_TILES9(v), tile<v, 10>, tile<v, 11>, tile<v, 12>
+#define CONVPRIM_MAX_PIXELS \
+  { 12, 11, 9, 6 }
+#define CONVPRIM_TILES(unit)                                                                \
+  {                                                                                         \
+    {CONVPRIM_TILES12(1, unit)}, {CONVPRIM_TILES11(2, unit)}, {CONVPRIM_TILES9(3, unit)}, { \
+      CONVPRIM_TILES6(4, unit)                                                              \
+    }                                                                                       \
+  }
+#else
+#define CONVPRIM_MAX_PIXELS \
+  { 9, 6, 4, 0 }
+#define CONVPRIM_TILES(unit)                                                               \
+  {                                                                                        \
+    {CONVPRIM_TILES9(1, unit)}, {CONVPRIM_TILES6(2, unit)}, {CONVPRIM_TILES4(3, unit)}, {} \
+  }
 #endif
+#define CONVPRIM_TILES4(v, unit) \
+  tile<v, 1, unit>, tile<v, 2, unit>, tile<v, 3, unit>, tile<v, 4, unit>
+#define CONVPRIM_TILES6(v, unit) CONVPRIM_TILES4(v, unit), tile<v, 5, unit>, tile<v, 6, unit>
+#define CONVPRIM_TILES9(v, unit) \
+  CONVPRIM_TILES6(v, unit), tile<v, 7, unit>, tile<v, 8, unit>, tile<v, 9, unit>
+#define CONVPRIM_TILES11(v, unit) CONVPRIM_TILES9(v, unit), tile<v, 10, unit>, tile<v, 11, unit>
+#define CONVPRIM_TILES12(v, unit) CONVPRIM_TILES11(v, unit), tile<v, 12, unit>
 
 }  // namespace
 
 extern const GemmKernels kGemm;
 const GemmKernels kGemm = {
-    kLanes,
-#if defined(CONVPRIM_KERNELS_AVX512) || defined(CONVPRIM_KERNELS_NEON)
-    {12, 12, 9, 6},
-    {{CONVPRIM_TILES12(1)}, {CONVPRIM_TILES12(2)}, {CONVPRIM_TILES9(3)}, {CONVPRIM_TILES6(4)}},
-#else
-    {8, 6, 4, 0},
-    {{tile<1, 1>, tile<1, 2>, tile<1, 3>, tile<1, 4>, tile<1, 5>, tile<1, 6>, tile<1, 7>,
-      tile<1, 8>},
-     {tile<2, 1>, tile<2, 2>, tile<2, 3>, tile<2, 4>, tile<2, 5>, tile<2, 6>},
-     {tile<3, 1>, tile<3, 2>, tile<3, 3>, tile<3, 4>},
-     {}},
-#endif
-};
+    kLanes, CONVPRIM_MAX_PIXELS, {CONVPRIM_TILES(false), CONVPRIM_TILES(true)}};
 
 }  // namespace convprim::kernels::CONVPRIM_KERNELS

@@ -4,6 +4,7 @@
 
 #include "kernels/activation.hpp"
 #include "kernels/complex.hpp"
+#include "kernels/direct.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/fc.hpp"
 #include "kernels/fft.hpp"
@@ -28,6 +29,7 @@ struct Kernels {
   const FcKernels* fc;
   const FftKernels* fft;
   const GemmKernels* gemm;
+  const DirectKernels* direct;
   const LrnKernels* lrn;
   const MachineKernels* machine;
   const PoolKernels* pool;

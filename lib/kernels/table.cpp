@@ -13,6 +13,7 @@ extern const ElementwiseKernels kElementwise;
 extern const FcKernels kFc;
 extern const FftKernels kFft;
 extern const GemmKernels kGemm;
+extern const DirectKernels kDirect;
 extern const LrnKernels kLrn;
 extern const MachineKernels kMachine;
 extern const PoolKernels kPool;
@@ -30,6 +31,7 @@ const Kernels kTable = {
     &kFc,
     &kFft,
     &kGemm,
+    &kDirect,
     &kLrn,
     &kMachine,
     &kPool,

@@ -33,6 +33,9 @@ using kernels::GemmTile;
 
 constexpr Index ceil_div(Index a, Index b) { return (a + b - 1) / b; }
 
+/// Floats of zeros that edge tiles read, except where one block alone needs more.
+constexpr Index kMaxZeros = 16384;
+
 /// Flat tiles keep an offset for each pixel and tap; beyond this many they are not worth it.
 constexpr Index kMaxFlatOffsets = 32768;
 
@@ -45,7 +48,8 @@ class Tiled final : public Convolution {
     plan_panels(options, out);
     pack(weights);
     plan_tiles(tiling);
-    zeros_ = Buffer::zeros(static_cast<std::size_t>((longest_run_ - 1) * step_ + 1));
+    plan_sums();
+    zeros_ = Buffer::zeros(static_cast<std::size_t>(reach_));
     plan_schedule();
   }
 
@@ -68,19 +72,30 @@ class Tiled final : public Convolution {
     GemmPanel args;
     Index first;
     int vectors;
-    Index c_begin, c_end;       // input channels that it reads
+    Index c_begin, channels;    // input channels that it reads
     std::size_t weights, bias;  // offsets
   };
   /// A tile's columns (rows mode) or pixels (flat mode).
   struct Column {
-    Index out_pixel, in_offset;
+    Index out_pixel;
     std::size_t offsets;
-    Index first_tap, taps;
+    Range kernel_rows;  // that are inside the image for any pixel (all, in rows mode)
     int pixels;
+    bool inside;  // all taps of all pixels that are not in rows above or below the image
   };
   /// An output row (rows mode).
   struct Row {
-    Index out_pixel, in_offset, first_tap, taps;
+    Index out_pixel, in_offset;
+    Range kernel_rows;
+  };
+  /// The order of the sum for tiles that use some of the kernel's rows, and panels that read a
+  /// number of channels.
+  struct Sum {
+    Range kernel_rows;
+    bool inside;
+    Index channels;
+    std::vector<kernels::GemmRun> runs;
+    std::vector<kernels::GemmGroup> groups;
   };
 
   void plan_channels(Layout in, const Tiling& tiling) {
@@ -96,6 +111,10 @@ class Tiled final : public Convolution {
       step_ = in_.c_stride;
     }
     block_stride_ = c_align_ > 1 ? in_.c_stride : c_block_ * step_;
+    // Edge tiles find the addresses of their pixels anew for each tap of each chunk: chunks have 64
+    // channels unless that makes the zeros, which reach as far as a chunk, too many.
+    const Index most = kMaxZeros / std::max<Index>(block_stride_, 1) + 1;
+    if (c_align_ > 1) chunk_ = std::min(ceil_div(64, c_block_), most);
   }
 
   /// Cuts [first, first + vectors) vectors of output channels into panels.
@@ -147,34 +166,31 @@ class Tiled final : public Convolution {
     const bool contiguous = out == Layout::hwc;
     a.block = contiguous ? stored_channels(out, s_.m) : block(out);
     a.lane = first % a.block;
+    a.store = GemmPanel::Store::parts;
+    if (a.valid == width && a.block % lanes == 0) a.store = GemmPanel::Store::whole;
+    if (a.valid == width && contiguous) a.store = GemmPanel::Store::whole;
+    if (a.valid == width && a.block == 8 && lanes == 16) a.store = GemmPanel::Store::halves;
     const auto target = [&](GemmPanel::Target& t, const Strides& s) {
       t.block_stride = s.c_stride;
       t.pixel_stride = s.w_stride;
       t.offset = first / a.block * s.c_stride;
-      for (int v = 0; v < vectors; ++v) {
-        const Index c = a.lane + v * lanes;
+      const Index piece = a.store == GemmPanel::Store::halves ? lanes / 2 : lanes;
+      for (Index v = 0; v < width / piece; ++v) {
+        const Index c = a.lane + v * piece;
         t.vectors[v] = t.offset + c / a.block * s.c_stride + c % a.block;
       }
     };
     target(a.out, to);
     target(a.residual, added);
-    a.whole = a.valid == width && (contiguous || a.block % lanes == 0);
     const Index group = first / s_.mg(), last = (first + std::max<Index>(a.valid, 1) - 1) / s_.mg();
     // A panel of padding lanes alone reads nothing.
     p.c_begin = a.valid > 0 ? group * s_.cg() / c_align_ * c_align_ : 0;
-    p.c_end = a.valid > 0 ? (last + 1) * s_.cg() : 0;
-    const Index channels = p.c_end - p.c_begin, taps = s_.kh * s_.kw;
-    a.blocks = ceil_div(channels, c_block_);
-    a.len = std::min(c_block_, channels);
-    a.last_len = channels - (a.blocks - 1) * a.len;
+    p.channels = a.valid > 0 ? (last + 1) * s_.cg() - p.c_begin : 0;
     a.step = step_;
     a.in_offset = c_align_ > 1 ? p.c_begin / c_align_ * in_.c_stride : p.c_begin * step_;
-    a.block_stride = block_stride_;
-    a.weights_block = a.len * taps * width;
-    longest_run_ = std::max({longest_run_, a.len, a.last_len});
     p.weights = weight_floats_;
     p.bias = bias_floats_;
-    weight_floats_ += static_cast<std::size_t>(channels * taps * width);
+    weight_floats_ += static_cast<std::size_t>(p.channels * s_.kh * s_.kw * width);
     bias_floats_ += static_cast<std::size_t>(width);
     panels_.push_back(p);
   }
@@ -196,14 +212,19 @@ class Tiled final : public Convolution {
         const Index shift =
             k / s_.mg() * s_.cg() - p.c_begin;  // of its group in the panel's channels
         for (Index c = 0; c < s_.cg(); ++c) {
-          const Index b = (shift + c) / a.len, in_block = (shift + c) % a.len;
-          const Index len = b == a.blocks - 1 ? a.last_len : a.len;
           const float* from = weights.filter + (k * s_.cg() + c) * taps;
-          float* to = packed + b * a.weights_block + in_block * width + lane;
-          for (Index t = 0; t < taps; ++t) to[t * len * width] = from[t];
+          for (Index t = 0; t < taps; ++t)
+            packed[term(p.channels, t, shift + c) * width + lane] = from[t];
         }
       }
     }
+  }
+
+  /// Row of the packed weights of channel c out of `channels` and a tap: chunks of channels are
+  /// outermost, taps next.
+  Index term(Index channels, Index tap, Index c) const {
+    const Index chunk = c_block_ * chunk_, first = c / chunk * chunk;
+    return first * s_.kh * s_.kw + tap * std::min(chunk, channels - first) + c - first;
   }
 
   /// First tap index whose input position is inside [0, extent), and one past the last such.
@@ -225,27 +246,28 @@ class Tiled final : public Convolution {
       columns_.push_back(flat ? flat_tile(r.begin, r.end) : row_tile(r.begin, r.end));
     }
     if (flat) {
-      rows_.push_back({0, 0, 0, taps});
+      rows_.push_back({0, 0, {0, s_.kh}});
       return;
     }
     for (Index y = 0; y < s_.oh; ++y) {
       const Index top = y * s_.sh - s_.pt;
       const Range i = taps_inside(top, s_.dh, s_.kh, s_.h);
       const bool any = i.begin < i.end;
-      rows_.push_back({y * s_.ow, any ? (top + i.begin * s_.dh) * in_.h_stride : 0, i.begin * s_.kw,
-                       (i.end - i.begin) * s_.kw});
+      rows_.push_back({y * s_.ow, any ? (top + i.begin * s_.dh) * in_.h_stride : 0, i});
     }
   }
 
   Column row_tile(Index begin, Index end) {
-    Column tile{begin, 0, offsets_.size(), 0, s_.kh * s_.kw, static_cast<int>(end - begin)};
+    Column tile{begin, offsets_.size(), {0, s_.kh}, static_cast<int>(end - begin), true};
     for (Index i = 0; i < s_.kh; ++i) {
       for (Index j = 0; j < s_.kw; ++j) {
         for (Index x = begin; x < end; ++x) {
           const Index column = x * s_.sw - s_.pl + j * s_.dw;
           const bool inside = column >= 0 && column < s_.w;
+          tile.inside = tile.inside && inside;
           add_offset(inside ? i * s_.dh * in_.h_stride + column * in_.w_stride : -1);
         }
+        pad_offsets(end - begin);
       }
     }
     return tile;
@@ -259,26 +281,106 @@ class Tiled final : public Convolution {
       rows = {std::min(rows.begin, own.begin), std::max(rows.end, own.end)};
     }
     if (rows.begin >= rows.end) rows = {0, 0};
-    Column tile{begin,
-                0,
-                offsets_.size(),
-                rows.begin * s_.kw,
-                (rows.end - rows.begin) * s_.kw,
-                static_cast<int>(end - begin)};
+    Column tile{begin, offsets_.size(), rows, static_cast<int>(end - begin), true};
     for (Index i = rows.begin; i < rows.end; ++i) {
       for (Index j = 0; j < s_.kw; ++j) {
         for (Index p = begin; p < end; ++p) {
           const Index row = p / s_.ow * s_.sh - s_.pt + i * s_.dh;
           const Index column = p % s_.ow * s_.sw - s_.pl + j * s_.dw;
           const bool inside = row >= 0 && row < s_.h && column >= 0 && column < s_.w;
+          tile.inside = tile.inside && inside;
           add_offset(inside ? row * in_.h_stride + column * in_.w_stride : -1);
         }
+        pad_offsets(end - begin);
       }
     }
     return tile;
   }
 
   void add_offset(Index offset) { offsets_.push_back(static_cast<std::int32_t>(offset)); }
+  /// Every tap has max_pixels_ offsets, so that tiles of all sizes share the orders of the sum.
+  void pad_offsets(Index pixels) { offsets_.insert(offsets_.end(), max_pixels_ - pixels, -1); }
+
+  static Range common(Range a, Range b) {
+    return {std::max(a.begin, b.begin),
+            std::max(std::max(a.begin, b.begin), std::min(a.end, b.end))};
+  }
+
+  void plan_sums() {
+    for (const Row& row : rows_) {
+      for (const Column& column : columns_) {
+        for (const Panel& panel : panels_) {
+          const Range rows = common(row.kernel_rows, column.kernel_rows);
+          if (find_sum(rows, column.inside, panel.channels) == nullptr) {
+            sums_.push_back(make_sum(rows, column.inside, panel.channels));
+          }
+        }
+      }
+    }
+  }
+
+  const Sum* find_sum(Range rows, bool inside, Index channels) const {
+    for (const auto& sum : sums_) {
+      if (sum->kernel_rows.begin == rows.begin && sum->kernel_rows.end == rows.end &&
+          sum->inside == inside && sum->channels == channels) {
+        return sum.get();
+      }
+    }
+    return nullptr;
+  }
+
+  std::unique_ptr<Sum> make_sum(Range rows, bool inside, Index channels) {
+    auto sum = std::make_unique<Sum>();
+    sum->kernel_rows = rows;
+    sum->inside = inside;
+    sum->channels = channels;
+    std::vector<std::size_t> starts;  // of the groups' runs
+    const auto add_group = [&](Index shift, Index row) {
+      starts.push_back(sum->runs.size());
+      sum->groups.push_back({nullptr, 0, shift, row});
+    };
+    if (inside && rows.begin < rows.end) add_group(0, 0);
+    for (Index first = 0; first < channels; first += c_block_ * chunk_) {
+      const Index end = std::min(first + c_block_ * chunk_, channels);
+      for (Index i = rows.begin; i < rows.end; ++i) {
+        for (Index j = 0; j < s_.kw; ++j) {
+          const Index tap = i * s_.kw + j, row = (i - rows.begin) * s_.kw + j;
+          Index base = (i - rows.begin) * s_.dh * in_.h_stride + j * s_.dw * in_.w_stride +
+                       first / c_block_ * block_stride_;
+          if (!inside) {
+            add_group(first / c_block_ * block_stride_, row * max_pixels_);
+            base = 0;
+            reach_ = std::max(reach_, (ceil_div(end - first, c_block_) - 1) * block_stride_ +
+                                          (c_block_ - 1) * step_ + 1);
+          }
+          for (Index c = first; c < end; c += c_block_) {
+            add_run(sum->runs, starts.back(), base + (c - first) / c_block_ * block_stride_,
+                    term(channels, tap, c), std::min(c_block_, end - c));
+          }
+        }
+      }
+    }
+    for (std::size_t g = 0; g < starts.size(); ++g) {
+      const std::size_t end = g + 1 < starts.size() ? starts[g + 1] : sum->runs.size();
+      sum->groups[g].runs = sum->runs.data() + starts[g];
+      sum->groups[g].run_count = static_cast<std::ptrdiff_t>(end - starts[g]);
+    }
+    return sum;
+  }
+
+  /// Appends a run, to the one before it where both go on without a gap.
+  void add_run(std::vector<kernels::GemmRun>& runs, std::size_t start, Index at, Index first_term,
+               Index terms) {
+    const auto narrow = [](Index x) { return static_cast<std::int32_t>(x); };
+    if (runs.size() > start) {
+      kernels::GemmRun& last = runs.back();
+      if (last.at + last.terms * step_ == at && last.first_term + last.terms == first_term) {
+        last.terms += narrow(terms);
+        return;
+      }
+    }
+    runs.push_back({narrow(at), narrow(first_term), narrow(terms)});
+  }
 
   void plan_schedule() {
     tiles_ = static_cast<Index>(rows_.size() * columns_.size());
@@ -333,12 +435,13 @@ class Tiled final : public Convolution {
     const Index y = in_image / columns;
     const Index pixel = row.out_pixel + column.out_pixel;
     GemmTile tile;
-    tile.in = args.in + n * in_.n_stride + row.in_offset + column.in_offset;
+    tile.in = args.in + n * in_.n_stride + row.in_offset;
     tile.zeros = zeros_.data();
     tile.offsets = offsets_.data() + column.offsets;
-    tile.offset_step = column.pixels;
-    tile.first_tap = row.first_tap + column.first_tap;
-    tile.taps = std::min(row.taps, column.taps);
+    const Sum& sum =
+        *find_sum(common(row.kernel_rows, column.kernel_rows), column.inside, panel.channels);
+    tile.groups = sum.groups.data();
+    tile.group_count = static_cast<std::ptrdiff_t>(sum.groups.size());
     tile.out = args.out + out_base_ + n * out_image_ + pixel * out_pixel_ + y * row_gap_;
     tile.residual = args.residual == nullptr ? nullptr
                                              : args.residual + n * residual_image_ +
@@ -346,7 +449,7 @@ class Tiled final : public Convolution {
     // A panel of more vectors than usual takes fewer pixels at a time.
     const int most = gemm_.max_pixels[panel.vectors - 1];
     if (column.pixels <= most) {
-      gemm_.tile[panel.vectors - 1][column.pixels - 1](panel.args, tile);
+      gemm_.tile[step_ == 1][panel.vectors - 1][column.pixels - 1](panel.args, tile);
       return;
     }
     const int parts = (column.pixels + most - 1) / most;
@@ -356,7 +459,7 @@ class Tiled final : public Convolution {
       piece.offsets += r.begin;
       piece.out += r.begin * out_pixel_;
       if (piece.residual != nullptr) piece.residual += r.begin * residual_pixel_;
-      gemm_.tile[panel.vectors - 1][r.end - r.begin - 1](panel.args, piece);
+      gemm_.tile[step_ == 1][panel.vectors - 1][r.end - r.begin - 1](panel.args, piece);
     }
   }
 
@@ -366,7 +469,7 @@ class Tiled final : public Convolution {
   const kernels::GemmKernels& gemm_;
   // Input channels: alignment of a panel's first, block of the outermost loop, distance of
   // neighbours and of blocks.
-  Index c_align_ = 1, c_block_ = 1, step_ = 1, block_stride_ = 0, longest_run_ = 1;
+  Index c_align_ = 1, c_block_ = 1, step_ = 1, block_stride_ = 0, chunk_ = 1, reach_ = 1;
   // Output: offset of the slice, distances of images and pixels; what is between the end of a row
   // and the next, if anything.
   Index out_base_ = 0, out_image_ = 0, out_pixel_ = 0, row_gap_ = 0;
@@ -379,6 +482,7 @@ class Tiled final : public Convolution {
   std::vector<Row> rows_;
   std::vector<Column> columns_;
   std::vector<std::int32_t> offsets_;
+  std::vector<std::unique_ptr<Sum>> sums_;
   Index pixel_shares_ = 1, panel_shares_ = 1, group_ = 1;
 };
 

@@ -1,0 +1,79 @@
+// Register tiles of direct convolution with vectors along an output row, see direct.hpp.
+#include "kernels/direct.hpp"
+
+#include "kernels/simd.hpp"
+
+namespace convprim::kernels::CONVPRIM_KERNELS {
+namespace {
+
+template <int Q, int M>
+void columns(const ColumnsTile& t) {
+  Vec acc[M][Q];
+  CONVPRIM_UNROLL
+  for (int m = 0; m < M; ++m) {
+    const Vec bias = broadcast(t.bias[m]);
+    CONVPRIM_UNROLL
+    for (int q = 0; q < Q; ++q) acc[m][q] = bias;
+  }
+  const float* in = t.in;
+  const float* channel_weights = t.weights;
+  for (std::ptrdiff_t c = t.channels; c > 0; --c) {
+    const float* w = channel_weights;
+    for (std::ptrdiff_t tap = 0; tap < t.taps; ++tap) {
+      const float* row = in + t.offsets[tap];
+      Vec x[Q];
+      CONVPRIM_UNROLL
+      for (int q = 0; q < Q; ++q) x[q] = load(row + q * kLanes);
+      CONVPRIM_UNROLL
+      for (int m = 0; m < M; ++m) {
+        const Vec y = broadcast(w[m]);
+        CONVPRIM_UNROLL
+        for (int q = 0; q < Q; ++q) acc[m][q] += y * x[q];
+      }
+      w += M;
+    }
+    in += t.channel_stride;
+    channel_weights += t.weights_stride;
+  }
+  const Vec lo = broadcast(t.lo), hi = broadcast(t.hi);
+  CONVPRIM_UNROLL
+  for (int m = 0; m < M; ++m) {
+    float* out = t.out + m * t.out_stride;
+    const float* residual = t.residual != nullptr ? t.residual + m * t.residual_stride : nullptr;
+    CONVPRIM_UNROLL
+    for (int q = 0; q < Q; ++q) {
+      const std::ptrdiff_t left = t.columns - q * kLanes;
+      if (left >= kLanes) {
+        Vec v = acc[m][q];
+        if (residual != nullptr) v += load(residual + q * kLanes);
+        store(out + q * kLanes, vmin(vmax(v, lo), hi));
+      } else if (left > 0) {
+        Vec v = acc[m][q];
+        if (residual != nullptr) v += load_part(residual + q * kLanes, left);
+        store_part(out + q * kLanes, vmin(vmax(v, lo), hi), left);
+      }
+    }
+  }
+}
+
+#define CONVPRIM_TILES4(q) columns<q, 1>, columns<q, 2>, columns<q, 3>, columns<q, 4>
+#define CONVPRIM_TILES6(q) CONVPRIM_TILES4(q), columns<q, 5>, columns<q, 6>
+#define CONVPRIM_TILES8(q) CONVPRIM_TILES6(q), columns<q, 7>, columns<q, 8>
+#define CONVPRIM_TILES12(q) \
+  CONVPRIM_TILES8(q), columns<q, 9>, columns<q, 10>, columns<q, 11>, columns<q, 12>
+
+}  // namespace
+
+extern const DirectKernels kDirect;
+const DirectKernels kDirect = {
+    kLanes,
+#if defined(CONVPRIM_KERNELS_AVX512) || defined(CONVPRIM_KERNELS_NEON)
+    {12, 12, 8, 6},
+    {{CONVPRIM_TILES12(1)}, {CONVPRIM_TILES12(2)}, {CONVPRIM_TILES8(3)}, {CONVPRIM_TILES6(4)}},
+#else
+    {12, 6, 4, 0},
+    {{CONVPRIM_TILES12(1)}, {CONVPRIM_TILES6(2)}, {CONVPRIM_TILES4(3)}, {}},
+#endif
+};
+
+}  // namespace convprim::kernels::CONVPRIM_KERNELS
