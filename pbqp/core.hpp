@@ -51,16 +51,19 @@ class Proof {
   template <class... Words>
   void line(std::string_view verb, Words... numbers) {
     if (!on_) return;
+    words(verb, numbers...);
+    text_ += '\n';
+  }
+  template <class... Words>
+  void words(std::string_view verb, Words... numbers) {
+    if (!on_) return;
     text_ += verb;
     ((text_ += ' ', text_ += std::to_string(numbers)), ...);
-    text_ += '\n';
   }
   void raw(std::string_view s) {
     if (on_) text_ += s;
   }
   std::string take() { return std::move(text_); }
-  std::size_t size() const { return text_.size(); }
-  void truncate(std::size_t size) { text_.resize(size); }
 
  private:
   bool on_;
@@ -177,8 +180,13 @@ class Core {
   void drop_all();
   /// Applies R0, RI and RII until none applies; false if the clock ran out.
   bool reduce(const Clock& clock);
-  /// Removes a part by choosing option k: as a decision, or because no other is left.
-  void fix(std::uint32_t p, std::size_t k, bool proven);
+  /// A bound on all completions: the sum of the least costs of what is left.
+  V least_sum();
+  /// Chooses options for all parts left, one by one, each the cheapest given those before it and
+  /// hoping for the best from those behind it.
+  void guess_rest();
+  /// Removes a part by choosing option k, for better or worse.
+  void fix(std::uint32_t p, std::size_t k);
   void push_if_reducible(std::uint32_t p);
   /// Removes a part with its edges; the caller has accounted for its costs.
   void remove(std::uint32_t p);
@@ -703,7 +711,7 @@ bool Core<V>::reduce(const Clock& clock) {
 }
 
 template <class V>
-void Core<V>::fix(std::uint32_t p, std::size_t k, bool proven) {
+void Core<V>::fix(std::uint32_t p, std::size_t k) {
   add_constant(parts_[p].cost[k]);
   const std::vector<std::uint32_t> all = edges_of(p);
   for (const std::uint32_t id : all) {
@@ -718,8 +726,45 @@ void Core<V>::fix(std::uint32_t p, std::size_t k, bool proven) {
   ArgTable table(1, dim(p));
   table.set(0, k);
   steps_.push_back({p, {}, std::move(table), nullptr, 0, {}});
-  if (proven) proof_.line("fix", p, k);
   remove(p);
+}
+
+template <class V>
+V Core<V>::least_sum() {
+  V sum = constant_;
+  for (const Part& p : parts_) {
+    if (p.alive) sum = sat_add<V>(sum, *std::min_element(p.cost.begin(), p.cost.end()));
+  }
+  for (std::uint32_t e = 0; e < edges_.size(); ++e) {
+    if (!edges_[e].alive) continue;
+    ready(e);
+    sum = sat_add<V>(sum, *std::min_element(edges_[e].m.begin(), edges_[e].m.end()));
+  }
+  return sum;
+}
+
+template <class V>
+void Core<V>::guess_rest() {
+  for (const std::uint32_t p : alive_parts()) {
+    std::size_t best = 0;
+    V least = infinity<V>();
+    for (std::size_t k = 0; k < dim(p); ++k) {
+      V sum = parts_[p].cost[k];
+      for (const std::uint32_t id : edges_of(p)) {
+        ready(id);
+        const Edge& e = edges_[id];
+        const auto& cost = parts_[other(e, p)].cost;
+        V low = infinity<V>();
+        for (std::size_t j = 0; j < cost.size(); ++j) {
+          const V& m = e.u == p ? e.m[k * cost.size() + j] : e.m[j * dim(p) + k];
+          if (!is_inf(cost[j])) low = std::min(low, m);
+        }
+        sum = sat_add<V>(sum, low);
+      }
+      if (sum < least) least = sum, best = k;
+    }
+    fix(p, best);
+  }
 }
 
 template <class V>

@@ -55,6 +55,9 @@ class Search {
   Outcome run(std::size_t forced, std::size_t option, const V& cutoff,
               const std::vector<std::uint32_t>& start);
 
+  /// Gives up, incomplete, after this many nodes of the search tree.
+  void set_branch_limit(std::size_t limit) { branch_limit_ = limit; }
+
   /// Bounds within this of the best assignment count as closed.
   void set_tolerance(const V& t) { tolerance_ = t; }
 
@@ -91,6 +94,7 @@ class Search {
   void absorb(State& s, std::uint32_t v);
   void receive(State& s, std::uint32_t e, std::uint32_t from, std::uint32_t to, const V* scaled);
   void sweep(State& s, bool forward);
+  void settle(State& s);
   void cut(State& s);
   void bound(State& s, int rounds);
   void decode(const State& s);
@@ -117,54 +121,74 @@ class Search {
   V best_cost_ = V(0);
   V least_open_ = V(0);
   V tolerance_;
+  std::size_t branch_limit_ = ~std::size_t{0};
   V lowest_message_ = -Num<V>::shifted(V(1), Num<V>::kBits - 7);
   bool capped_ = false;
+  bool at_root_ = false;
   bool found_ = false;
   std::size_t forced_ = 0;
   std::vector<std::uint32_t> best_;
   std::vector<V> declared_;                      // messages as the proof's reader knows them
   std::vector<std::vector<V>> parent_declared_;  // per depth: the same before the child's scope
   std::vector<V> scratch_, delta_;
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> pending_;
+  std::vector<std::uint32_t> single_;   // nodes left with one option, to be absorbed
+  std::vector<std::uint32_t> pending_;  // options to cut
+  std::vector<V> lows_;                 // and their bounds
 };
 
+// What the messages to options alive have become since the reader of the proof was told last.
 template <class V>
 void Search<V>::emit_shifts(const State& s) {
   if (!proof_.on()) return;
   for (std::uint32_t e = 0; e < b_.edges.size(); ++e) {
     const auto& edge = b_.edges[e];
     for (const std::uint32_t v : {edge.u, edge.v}) {
-      const std::uint32_t w = edge.u == v ? edge.v : edge.u;
       const std::uint32_t base = edge.u == v ? row_message_[e] : col_message_[e];
-      for (std::uint32_t k = 0; k < s.count[v]; ++k) {
-        const std::uint32_t i = s.live[offset_[v] + k];
-        const V d = s.message[base + i] - declared_[base + i];
-        if (d == V(0)) continue;
-        declared_[base + i] = s.message[base + i];
-        proof_.raw("shift " + std::to_string(b_.part[v]) + " " + std::to_string(b_.part[w]) + " " +
-                   std::to_string(b_.option[v][i]) + " " + decimal(d) + "\n");
+      const std::uint32_t* live = &s.live[offset_[v]];
+      bool changed = false;
+      for (std::uint32_t k = 0; k < s.count[v] && !changed; ++k) {
+        changed = !(s.message[base + live[k]] == declared_[base + live[k]]);
       }
+      if (!changed) continue;
+      proof_.words("shift", b_.part[v], b_.part[b_.other(e, v)]);
+      for (std::uint32_t k = 0; k < s.count[v]; ++k) {
+        const std::uint32_t i = base + live[k];
+        proof_.raw(" ");
+        proof_.raw(decimal(V(s.message[i] - declared_[i])));
+        declared_[i] = s.message[i];
+      }
+      proof_.raw("\n");
     }
   }
 }
 
+// Moves the least cost of a node to c0. Options found to be forbidden go first, from the proof too:
+// what is moved must bound all options that count as alive.
 template <class V>
 void Search<V>::pull(State& s, std::uint32_t v) {
   V* theta = &s.theta[offset_[v]];
-  const std::uint32_t* live = &s.live[offset_[v]];
-  V least = theta[live[0]];
-  for (std::uint32_t k = 1; k < s.count[v]; ++k) least = std::min(least, theta[live[k]]);
-  if (is_inf(least)) {
-    emit_shifts(s);
-    for (std::uint32_t k = 0; k < s.count[v]; ++k) emit("cut", v, live[k]);
+  std::uint32_t* live = &s.live[offset_[v]];
+  std::uint32_t kept = 0;
+  V least = infinity<V>();
+  for (std::uint32_t k = 0; k < s.count[v]; ++k) {
+    const std::uint32_t i = live[k];
+    if (is_inf(theta[i])) {
+      emit("cut", v, i);
+      if (at_root_) ++stats_.cut_options;
+      continue;
+    }
+    live[kept++] = i;
+    least = std::min(least, theta[i]);
+  }
+  if (kept == 1 && s.count[v] > 1) single_.push_back(v);
+  s.count[v] = kept;
+  if (kept == 0) {
     close(s, infinity<V>());
     return;
   }
   if (least == V(0)) return;
   s.c0 += least;
-  for (std::uint32_t k = 0; k < s.count[v]; ++k) {
-    if (!is_inf(theta[live[k]])) theta[live[k]] -= least;
-  }
+  for (std::uint32_t k = 0; k < kept; ++k) theta[live[k]] -= least;
 }
 
 // Moves what a fixed node's edges cost to its neighbours.
@@ -193,12 +217,24 @@ void Search<V>::absorb(State& s, std::uint32_t v) {
   }
 }
 
+// Nodes left with one option, one after the other (absorbing one may leave others with one).
+template <class V>
+void Search<V>::settle(State& s) {
+  while (!s.closed && !single_.empty()) {
+    const std::uint32_t v = single_.back();
+    single_.pop_back();
+    absorb(s, v);
+  }
+  single_.clear();
+}
+
 template <class V>
 void Search<V>::assign(State& s, std::uint32_t v, std::uint32_t i) {
   s.count[v] = 1;
   s.live[offset_[v]] = i;
   pull(s, v);
-  if (!s.closed) absorb(s, v);
+  single_.push_back(v);
+  settle(s);
 }
 
 template <class V>
@@ -206,14 +242,15 @@ void Search<V>::remove(State& s, std::uint32_t v, std::uint32_t i) {
   std::uint32_t* live = &s.live[offset_[v]];
   const std::uint32_t* end = live + s.count[v];
   std::uint32_t* at = std::find(live, live + s.count[v], i);
+  if (at == end) return;
   std::copy(static_cast<const std::uint32_t*>(at) + 1, end, at);
-  --s.count[v];
-  if (s.count[v] == 0) {
+  if (--s.count[v] == 0) {
     close(s, infinity<V>());
     return;
   }
   pull(s, v);
-  if (!s.closed && s.count[v] == 1) absorb(s, v);
+  if (s.count[v] == 1) single_.push_back(v);
+  settle(s);
 }
 
 // Node `from` has given `scaled` (per option alive) to edge e; what the edge can spare goes to
@@ -282,6 +319,7 @@ void Search<V>::sweep(State& s, bool forward) {
   for (std::uint32_t step = 0; step < n; ++step) {
     const std::uint32_t v = forward ? step : n - 1 - step;
     pull(s, v);
+    settle(s);
     if (s.closed) return;
     if (s.count[v] < 2) continue;
     std::uint32_t before = 0;
@@ -319,10 +357,12 @@ void Search<V>::sweep(State& s, bool forward) {
 // Removes every option whose bound reaches the upper bound.
 template <class V>
 void Search<V>::cut(State& s) {
-  bool first = true;
   bool again = true;
   while (again && !s.closed) {
     again = false;
+    for (std::uint32_t v = 0; v < b_.size() && !s.closed; ++v) pull(s, v);
+    settle(s);
+    if (s.closed) break;
     if (reaches(s.c0)) {
       close(s, s.c0);
       break;
@@ -330,23 +370,24 @@ void Search<V>::cut(State& s) {
     for (std::uint32_t v = 0; v < b_.size() && !s.closed; ++v) {
       if (s.count[v] < 2) continue;
       pending_.clear();
+      lows_.clear();
       const V* theta = &s.theta[offset_[v]];
       for (std::uint32_t k = 0; k < s.count[v]; ++k) {
         const std::uint32_t i = s.live[offset_[v] + k];
-        if (is_inf(theta[i]) || reaches(V(s.c0 + theta[i]))) pending_.emplace_back(v, i);
+        if (is_inf(theta[i])) continue;  // found out since, and next in turn
+        const V low = V(s.c0 + theta[i]);
+        if (!reaches(low)) continue;
+        pending_.push_back(i);
+        lows_.push_back(low);
       }
       if (pending_.empty()) continue;
-      if (first) emit_shifts(s);
-      first = false;
+      emit_shifts(s);  // also what fixing the last node has moved
       again = true;
-      const V c0 = s.c0;
-      for (const auto& [node, i] : pending_) {
-        const V t = s.theta[offset_[node] + i];
-        const V low = is_inf(t) ? infinity<V>() : V(c0 + t);
-        if (low < least_open_) least_open_ = low;
-        emit("cut", node, i);
-        remove(s, node, i);
-        if (s.closed) break;
+      for (std::size_t k = 0; k < pending_.size() && !s.closed; ++k) {
+        if (lows_[k] < least_open_) least_open_ = lows_[k];
+        emit("cut", v, pending_[k]);
+        if (at_root_) ++stats_.cut_options;
+        remove(s, v, pending_[k]);
       }
     }
   }
@@ -359,13 +400,15 @@ void Search<V>::bound(State& s, int rounds) {
     sweep(s, true);
     if (!s.closed) sweep(s, false);
     if (s.closed) break;
-    cut(s);
-    if (s.closed) break;
+    // Each cut puts the messages into the proof: there it waits until they have settled.
+    if (!proof_.on()) cut(s);
+    if (s.closed || reaches(s.c0)) break;
     const double gain = Num<V>::approximate(V(s.c0 - before));
     const double open = Num<V>::approximate(V(best_cost_ - s.c0));
     if (gain <= 0.02 * open) break;
     if ((r & 7) == 7 && clock_.expired()) break;
   }
+  if (!s.closed) cut(s);
 }
 
 // One option per node, in order, the cheapest given those before it.
@@ -487,12 +530,15 @@ typename Search<V>::Outcome Search<V>::run(std::size_t forced, std::size_t optio
     receive(root, e, b_.edges[e].v, b_.edges[e].u, none.data());
   }
   for (std::uint32_t v = 0; v < n && !root.closed; ++v) pull(root, v);
+  settle(root);
   if (forced < n && !root.closed)
     assign(root, static_cast<std::uint32_t>(forced), static_cast<std::uint32_t>(option));
   for (std::uint32_t v = 0; v < n && !root.closed; ++v) {
-    if (root.count[v] == 1) absorb(root, v);
+    if (root.count[v] == 1) single_.push_back(v);
   }
+  settle(root);
   capped_ = true;
+  at_root_ = true;
   if (!root.closed) cut(root);
   if (!root.closed) {
     bound(root, 200);
@@ -502,15 +548,16 @@ typename Search<V>::Outcome Search<V>::run(std::size_t forced, std::size_t optio
       bound(root, 200);
     }
   }
-  ++stats_.branches;
+  at_root_ = false;
+  std::size_t branches = 1;
 
   std::vector<std::pair<std::uint32_t, std::uint32_t>> tried(1);
   Outcome out;
   bool stopped = false;
   while (depth > 0) {
     State& s = stack[depth - 1];
-    if (!s.closed && reaches(s.c0)) close(s, s.c0);
-    if (!s.closed && clock_.expired()) {
+    if (!s.closed && reaches(s.c0)) cut(s);
+    if (!s.closed && (branches >= branch_limit_ || clock_.expired())) {
       stopped = true;
       break;
     }
@@ -553,21 +600,33 @@ typename Search<V>::Outcome Search<V>::run(std::size_t forced, std::size_t optio
     if (proof_.on()) parent_declared_[depth - 1] = declared_;
     emit("try", v, arg);
     ++depth;
-    ++stats_.branches;
+    ++branches;
     assign(child, v, arg);
     if (!child.closed) cut(child);
     if (!child.closed) bound(child, 20);
     if (!child.closed) decode(child);
   }
 
-  out.found = found_;
-  out.upper = best_cost_;
-  out.assignment = best_;
-  out.complete = !stopped;
   out.lower = std::min(best_cost_, least_open_);
   if (stopped) {
     for (std::size_t d = 0; d < depth; ++d) out.lower = std::min(out.lower, stack[d].c0);
   }
+  if (stopped && proof_.on()) {
+    while (true) {
+      emit_shifts(stack[depth - 1]);
+      if (--depth == 0) break;
+      proof_.line("end");
+      declared_ = parent_declared_[depth - 1];
+      // For the reader the end of the child removes what was tried.
+      const auto [pv, pi] = tried[depth - 1];
+      remove(stack[depth - 1], pv, pi);
+    }
+  }
+  stats_.branches += branches;
+  out.found = found_;
+  out.upper = best_cost_;
+  out.assignment = best_;
+  out.complete = !stopped;
   return out;
 }
 

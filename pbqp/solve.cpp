@@ -4,6 +4,8 @@
 
 #include "core.hpp"
 #include "eliminate.hpp"
+#include "infeasible.hpp"
+#include "pbqp/check.hpp"
 #include "search.hpp"
 
 namespace pbqp {
@@ -68,9 +70,16 @@ class Solver {
 
  private:
   void solve_blocks();
-  bool solve_block(const std::vector<std::uint32_t>& parts, std::uint32_t interface_part);
+  void write_certificate(const V& upper, const V& lower);
+  void solve_block(const std::vector<std::uint32_t>& parts, std::uint32_t interface_part);
+  bool eliminate_block(const std::shared_ptr<const Block<V>>& block, std::size_t keep,
+                       const EliminationPlan& plan, std::vector<V>& rest);
+  bool search_block(const std::shared_ptr<const Block<V>>& block, std::size_t keep,
+                    std::size_t branch_limit, std::vector<V>& rest);
   std::vector<std::vector<std::uint32_t>> biconnected(std::vector<std::uint32_t>& interfaces);
-  void finish(const std::vector<std::size_t>& chosen);
+  Assignment options(const std::vector<std::size_t>& chosen) const;
+  V evaluate(const Assignment& x) const;
+  void descend(Assignment& x) const;
 
   const Problem& problem_;
   const Limits& limits_;
@@ -80,6 +89,7 @@ class Solver {
   Result& result_;
   Parts layout_;
   Core<V> core_;
+  V tolerance_ = V(0);
   bool exact_ = true;  // no search was stopped short
 };
 
@@ -153,153 +163,318 @@ void Solver<V>::solve_blocks() {
   std::vector<std::uint32_t> interfaces;
   const auto blocks = biconnected(interfaces);
   result_.statistics.blocks += blocks.size();
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    if (!solve_block(blocks[i], interfaces[i]) || core_.infeasible()) return;
+  if (limits_.gap > 0 && !blocks.empty()) {
+    // If the optimum is at least `low` > 0, stopping within gap * low in all keeps the promise.
+    const V low = core_.least_sum();
+    if (low > V(0) && !is_inf(low)) {
+      const double share = std::min(limits_.gap, 1.0) / static_cast<double>(blocks.size());
+      const auto scaled = static_cast<std::int64_t>(share * 0x1p30);
+      tolerance_ = (low / (std::int64_t{1} << 30));
+      V sum = V(0);  // tolerance_ * scaled, without a product of wide numbers
+      for (int bit = 0; bit <= 30; ++bit) {
+        if ((scaled >> bit & 1) != 0) sum += Num<V>::shifted(tolerance_, bit);
+      }
+      tolerance_ = sum;
+    }
+  }
+  for (std::size_t i = 0; i < blocks.size() && !core_.infeasible(); ++i) {
+    solve_block(blocks[i], interfaces[i]);
   }
 }
 
 template <class V>
-bool Solver<V>::solve_block(const std::vector<std::uint32_t>& parts, std::uint32_t interface_part) {
-  Statistics& stats = result_.statistics;
-  auto block = std::make_shared<Block<V>>(cut_out(core_, parts));
-  const std::size_t n = block->size();
-  std::size_t keep = n;
-  std::vector<std::uint32_t> inner;
-  for (std::uint32_t i = 0; i < n; ++i) {
-    if (parts[i] == interface_part) {
-      keep = i;
-    } else {
-      inner.push_back(parts[i]);
+bool Solver<V>::eliminate_block(const std::shared_ptr<const Block<V>>& block, std::size_t keep,
+                                const EliminationPlan& plan, std::vector<V>& rest) {
+  std::vector<EliminationStep> steps;
+  if (!eliminate(*block, plan, keep, clock_, steps, rest)) return false;
+  for (EliminationStep& s : steps) {
+    std::vector<std::uint32_t> scope;
+    proof_.words("elim", block->part[s.node]);
+    for (const std::uint32_t w : s.scope) {
+      scope.push_back(block->part[w]);
+      proof_.words("", block->part[w]);
     }
+    proof_.raw("\n");
+    core_.log({block->part[s.node], std::move(scope), std::move(s.best), block, s.node,
+               std::move(s.scope)});
   }
-  for (std::size_t i = 0; i < n; ++i) {
-    if (block->dim(i) == 0) {
-      core_.add_constant(infinity<V>());
-      return true;
-    }
-  }
-  const EliminationPlan plan = plan_elimination(*block, keep);
-  std::vector<V> rest;
-  const double bytes = plan.entries * static_cast<double>(sizeof(V) + 2);
-  if (plan.operations <= 2e7 && bytes <= static_cast<double>(limits_.memory_bytes)) {
-    std::vector<EliminationStep> steps;
-    if (!eliminate(*block, plan, keep, clock_, steps, rest)) return false;
-    for (EliminationStep& s : steps) {
-      std::vector<std::uint32_t> scope;
-      for (const std::uint32_t w : s.scope) scope.push_back(parts[w]);
-      std::string line = "elim " + std::to_string(parts[s.node]);
-      for (const std::uint32_t p : scope) line += " " + std::to_string(p);
-      proof_.raw(line + "\n");
-      core_.log(
-          {parts[s.node], std::move(scope), std::move(s.best), block, s.node, std::move(s.scope)});
-    }
-    stats.eliminated += inner.size();
-    stats.width = std::max(stats.width, plan.width);
-  } else {
-    std::string line = "block " + (keep < n ? std::to_string(interface_part) : std::string("-"));
-    for (const std::uint32_t p : inner) line += " " + std::to_string(p);
-    proof_.raw(line + "\n");
-    const std::size_t cases = keep < n ? block->dim(keep) : 1;
-    rest.assign(cases, infinity<V>());
-    std::vector<std::vector<std::uint32_t>> chosen(cases);
-    std::vector<std::uint32_t> start;
-    bool complete = true;
-    for (std::size_t i = 0; i < cases; ++i) {
-      const std::string head =
-          "case " + (keep < n ? std::to_string(block->option[keep][i]) : std::string("-")) + " ";
-      // The target is known after the search only.
-      Proof tree(proof_.on());
-      Search<V> s(*block, clock_, tree, stats);
-      const auto out = s.run(keep, i, V(core_.max_sum() + V(1)), start);
-      if (out.found) {
-        start = out.assignment;
-        chosen[i] = out.assignment;
-      }
-      rest[i] = out.found || !out.complete ? out.lower : infinity<V>();
-      complete = complete && out.complete;
-      proof_.raw(head + (is_inf(rest[i]) ? "inf" : decimal(rest[i])) + "\n");
-      proof_.raw(tree.take());
-      proof_.raw("end\n");
-    }
-    for (std::uint32_t i = 0; i < n; ++i) {
-      if (i == keep) continue;
-      ArgTable table(cases, block->dim(i));
-      for (std::size_t c = 0; c < cases; ++c) {
-        if (!chosen[c].empty()) table.set(c, chosen[c][i]);
-      }
-      std::vector<std::uint32_t> scope;
-      std::vector<std::uint32_t> local;
-      if (keep < n) scope = {interface_part}, local = {static_cast<std::uint32_t>(keep)};
-      core_.log({parts[i], scope, std::move(table), block, i, local});
-    }
-    stats.searched += inner.size();
-    stats.width = std::max(stats.width, plan.width);
-    if (!complete) exact_ = false;
-  }
-  for (const std::uint32_t p : inner) core_.remove(p);
-  if (keep < n) {
-    auto& cost = core_.part(interface_part).cost;
-    for (std::size_t i = 0; i < rest.size(); ++i) {
-      V& c = cost[block->option[keep][i]];
-      c = sat_add<V>(c, rest[i]);
-    }
-  } else {
-    core_.add_constant(rest[0]);
-  }
+  result_.statistics.eliminated += steps.size();
   return true;
 }
 
 template <class V>
-void Solver<V>::finish(const std::vector<std::size_t>& chosen) {
+bool Solver<V>::search_block(const std::shared_ptr<const Block<V>>& block, std::size_t keep,
+                             std::size_t branch_limit, std::vector<V>& rest) {
+  const std::size_t n = block->size();
+  const bool hangs = keep < n;
+  Proof proof(proof_.on());
+  if (hangs) {
+    proof.words("block", block->part[keep]);
+  } else {
+    proof.raw("block -");
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    if (i != keep) proof.words("", block->part[i]);
+  }
+  proof.raw("\n");
+  const std::size_t cases = hangs ? block->dim(keep) : 1;
+  rest.assign(cases, infinity<V>());
+  std::vector<std::vector<std::uint32_t>> chosen(cases);
+  std::vector<std::uint32_t> start;
+  bool exact = true;
+  for (std::size_t i = 0; i < cases; ++i) {
+    Proof tree(proof_.on());  // its target is known afterwards
+    Search<V> search(*block, clock_, tree, result_.statistics);
+    search.set_tolerance(tolerance_);
+    search.set_branch_limit(branch_limit);
+    const auto out = search.run(keep, i, V(Num<V>::shifted(core_.max_sum(), 2) + V(1)), start);
+    if (!out.complete && !clock_.expired()) return false;
+    if (out.found) start = chosen[i] = out.assignment;
+    rest[i] = out.found || !out.complete ? out.lower : infinity<V>();
+    exact = exact && out.complete && (!out.found || out.lower == out.upper);
+    if (hangs) {
+      proof.words("case", block->option[keep][i]);
+    } else {
+      proof.raw("case -");
+    }
+    proof.raw(" ");
+    proof.raw(is_inf(rest[i]) ? "inf" : decimal(rest[i]));
+    proof.raw("\n");
+    proof.raw(tree.take());
+    proof.raw("end\n");
+  }
+  proof_.raw(proof.take());
+  exact_ = exact_ && exact;
+  for (std::uint32_t i = 0; i < n; ++i) {
+    if (i == keep) continue;
+    ArgTable table(cases, block->dim(i));
+    for (std::size_t c = 0; c < cases; ++c) {
+      const auto& x = chosen[c].empty() ? start : chosen[c];
+      if (!x.empty()) table.set(c, x[i]);
+    }
+    std::vector<std::uint32_t> scope;
+    std::vector<std::uint32_t> local;
+    if (hangs) scope = {block->part[keep]}, local = {static_cast<std::uint32_t>(keep)};
+    core_.log({block->part[i], scope, std::move(table), block, i, local});
+  }
+  result_.statistics.searched += hangs ? n - 1 : n;
+  return true;
+}
+
+template <class V>
+void Solver<V>::solve_block(const std::vector<std::uint32_t>& parts, std::uint32_t interface_part) {
+  const std::shared_ptr<const Block<V>> block = std::make_shared<Block<V>>(cut_out(core_, parts));
+  const std::size_t n = block->size();
+  std::size_t keep = n;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (parts[i] == interface_part) keep = i;
+    if (block->dim(i) == 0) {
+      core_.add_constant(infinity<V>());
+      return;
+    }
+  }
+  const EliminationPlan plan = plan_elimination(*block, keep);
+  result_.statistics.width = std::max(result_.statistics.width, plan.width);
+  const bool fits = plan.entries * static_cast<double>(sizeof(V) + 2) <=
+                    static_cast<double>(limits_.memory_bytes);
+  // Small tables: eliminate. Large ones: search, and should that take long, eliminate after all,
+  // which takes a time that is known. Beyond memory there is only the search.
+  std::vector<V> rest;
+  bool done = fits && plan.operations <= 1e7 && eliminate_block(block, keep, plan, rest);
+  if (!done) {
+    const bool fall_back = fits && plan.operations <= 1e11;
+    const auto nodes = static_cast<std::size_t>(fall_back ? plan.operations * 1e-5 + 1000 : 1e18);
+    done = search_block(block, keep, nodes, rest) || eliminate_block(block, keep, plan, rest) ||
+           search_block(block, keep, ~std::size_t{0}, rest);
+  }
+  for (const std::uint32_t p : parts) {
+    if (p != interface_part) core_.remove(p);
+  }
+  if (keep == n) {
+    core_.add_constant(rest[0]);
+    return;
+  }
+  auto& cost = core_.part(interface_part).cost;
+  for (std::size_t i = 0; i < rest.size(); ++i) {
+    V& c = cost[block->option[keep][i]];
+    c = sat_add<V>(c, rest[i]);
+  }
+}
+
+// From options of parts to options of nodes: the cheapest one in the classes chosen.
+template <class V>
+Assignment Solver<V>::options(const std::vector<std::size_t>& chosen) const {
   const std::size_t n = problem_.node_count();
-  result_.assignment.assign(n, 0);
+  Assignment x(n, 0);
   for (std::size_t v = 0; v < n; ++v) {
     const std::uint32_t p = layout_.first_part(v);
-    const bool split = layout_.split(v);
-    const auto& costs = problem_.costs(v);
+    const ClassMap& first = layout_.map(p);
+    const ClassMap& second = layout_.map(layout_.split(v) ? p + 1 : p);
+    const std::size_t k = chosen[p];
+    const std::size_t l = chosen[layout_.split(v) ? p + 1 : p];
     bool any = false;
     V least = V(0);
-    for (std::size_t i = 0; i < costs.size(); ++i) {
-      if (layout_.map(p).of[i] != chosen[p]) continue;
-      if (split && layout_.map(p + 1).of[i] != chosen[p + 1]) continue;
-      V c = core_.convert(costs[i]);
+    for (std::size_t i = 0; i < first.of.size(); ++i) {
+      if (first.of[i] != k || second.of[i] != l) continue;
+      V c = core_.convert(problem_.costs(v)[i]);
       for (const std::uint32_t e : layout_.self_loops(v)) {
         c = sat_add<V>(c, core_.convert(problem_.edge(e).cost(i, i)));
       }
-      if (!any || c < least) {
-        result_.assignment[v] = i;
-        least = c;
-        any = true;
+      if (!any || c < least) x[v] = i, least = c, any = true;
+    }
+  }
+  return x;
+}
+
+template <class V>
+V Solver<V>::evaluate(const Assignment& x) const {
+  V sum = V(0);
+  for (std::size_t v = 0; v < problem_.node_count(); ++v) {
+    sum = sat_add<V>(sum, core_.convert(problem_.costs(v)[x[v]]));
+  }
+  for (std::size_t i = 0; i < problem_.edge_count(); ++i) {
+    const Edge& e = problem_.edge(i);
+    sum = sat_add<V>(sum, core_.convert(e.cost(x[e.u], x[e.v])));
+  }
+  return sum;
+}
+
+// Descent by changing one node at a time.
+template <class V>
+void Solver<V>::descend(Assignment& x) const {
+  std::vector<std::vector<std::uint32_t>> incident(problem_.node_count());
+  for (std::uint32_t i = 0; i < problem_.edge_count(); ++i) {
+    incident[problem_.edge(i).u].push_back(i);
+    if (problem_.edge(i).v != problem_.edge(i).u) incident[problem_.edge(i).v].push_back(i);
+  }
+  bool again = true;
+  for (int round = 0; again && round < 20; ++round) {
+    again = false;
+    for (std::size_t v = 0; v < x.size(); ++v) {
+      const auto cost_of = [&](std::size_t i) {
+        V sum = core_.convert(problem_.costs(v)[i]);
+        for (const std::uint32_t id : incident[v]) {
+          const Edge& e = problem_.edge(id);
+          sum =
+              sat_add<V>(sum, core_.convert(e.cost(e.u == v ? i : x[e.u], e.v == v ? i : x[e.v])));
+        }
+        return sum;
+      };
+      V least = cost_of(x[v]);
+      for (std::size_t i = 0; i < problem_.option_count(v); ++i) {
+        const V c = cost_of(i);
+        if (c < least) least = c, x[v] = i, again = true;
       }
     }
   }
-  result_.upper = problem_.cost(result_.assignment);
-  if (result_.upper == kInfinity) result_.assignment.clear();
+}
+
+template <class V>
+void Solver<V>::write_certificate(const V& upper, const V& lower) {
+  Proof out(true);
+  out.line("pbqp-certificate", 1);
+  out.line("problem", problem_.node_count(), problem_.edge_count());
+  out.line("exponent", exponent_);
+  const auto claim = [&](std::string_view what, std::string_view value) {
+    out.raw(what);
+    out.raw(value);
+    out.raw("\n");
+  };
+  claim("status ", to_string(result_.status));
+  claim("upper ", is_inf(upper) ? "inf" : decimal(upper));
+  claim("lower ", is_inf(lower) ? "inf" : decimal(lower));
+  out.raw("assignment");
+  if (result_.assignment.empty() && problem_.node_count() > 0) out.raw(" -");
+  for (const std::size_t x : result_.assignment) out.words("", x);
+  out.raw("\n");
+  std::vector<bool> known;
+  for (std::uint32_t p = 0; p < layout_.parts().size(); ++p) {
+    const std::uint32_t map = layout_.map_id(p);
+    if (known.size() <= map) known.resize(map + 1, false);
+    if (!known[map]) {
+      known[map] = true;
+      out.words("map", map);
+      for (const std::uint32_t c : layout_.map(p).of) out.words("", c);
+      out.raw("\n");
+    }
+    out.line("part", layout_.parts()[p].node, map);
+  }
+  out.raw("proof\n");
+  out.raw(proof_.take());
+  out.raw("qed\n");
+  result_.certificate = out.take();
+  const std::string sum = certificate_checksum(result_.certificate);
+  result_.certificate += "checksum ";
+  result_.certificate += sum;
+  result_.certificate += '\n';
 }
 
 template <class V>
 void Solver<V>::run() {
-  core_.reduce(clock_);
-  if (!core_.infeasible()) solve_blocks();
-  core_.reduce(clock_);
-  if (core_.infeasible()) {
+  bool in_time = core_.reduce(clock_);
+  if (in_time && !core_.infeasible()) {
+    solve_blocks();
+    in_time = core_.reduce(clock_);
+  }
+  V lower = core_.constant();
+  if (!in_time || is_inf(lower)) {
+    lower = core_.least_sum();
+    proof_.raw("rest\n");
+  }
+  if (is_inf(lower)) {
     result_.status = Status::kInfeasible;
     result_.lower = kInfinity;
+    if (proof_.on()) write_certificate(infinity<V>(), lower);
     return;
   }
-  finish(core_.back_propagate(std::vector<std::size_t>(core_.part_count(), 0)));
-  result_.lower = to_double(core_.constant(), exponent_);
-  result_.status = exact_ ? Status::kOptimal : Status::kFeasible;
+  if (!in_time) {
+    exact_ = false;
+    core_.guess_rest();
+  }
+  Assignment x = options(core_.back_propagate(std::vector<std::size_t>(core_.part_count(), 0)));
+  V upper = evaluate(x);
+  if (!exact_) {
+    descend(x);
+    upper = evaluate(x);
+  }
+  result_.lower = to_double(lower, exponent_);
+  if (upper == lower) {
+    result_.status = Status::kOptimal;
+  } else {
+    result_.status = is_inf(upper) ? Status::kLimit : Status::kFeasible;
+    // The conversion to double may have rounded up.
+    result_.lower = std::nextafter(result_.lower, -kInfinity);
+  }
+  if (!is_inf(upper)) {
+    result_.assignment = std::move(x);
+    result_.upper = problem_.cost(result_.assignment);
+  }
+  if (proof_.on()) write_certificate(upper, lower);
 }
 
 template <class V>
 void solve_in(const Problem& problem, const Limits& limits, const Clock& clock, Range range,
-              Result& result) {
+              bool rounded, Result& result) {
   result.statistics.number_bits = Num<V>::kBits;
   result.statistics.quantum = std::ldexp(1.0, range.exponent);
-  Solver<V> solver(problem, limits, clock, range.exponent, limits.quantum > 0,
+  Solver<V> solver(problem, limits, clock, range.exponent, rounded,
                    Num<V>::shifted(V(1), range.magnitude - range.exponent), result);
   solver.run();
+}
+
+void check(const Limits& limits) {
+  const auto require = [](bool ok, const char* what) {
+    if (!ok) throw std::invalid_argument(what);
+  };
+  require(limits.seconds >= 0, "the time limit must not be negative");
+  require(limits.gap >= 0, "the gap must not be negative");
+  require(limits.capacity >= 0, "the capacity must not be negative");
+  int exponent = 0;
+  require(limits.quantum == 0 || (limits.quantum > 0 && limits.quantum < kInfinity &&
+                                  std::frexp(limits.quantum, &exponent) == 0.5),
+          "the quantum must be 0 or a power of two");
+  require(limits.quantum == 0 || !limits.certificate,
+          "a certificate needs exact sums: leave the quantum at 0");
 }
 
 }  // namespace
@@ -307,6 +482,7 @@ void solve_in(const Problem& problem, const Limits& limits, const Clock& clock, 
 
 Result solve(const Problem& problem, const Limits& limits) {
   using namespace detail;
+  check(limits);
   const Clock clock(limits);
   Result result;
   result.statistics.nodes = problem.node_count();
@@ -314,17 +490,31 @@ Result solve(const Problem& problem, const Limits& limits) {
   for (std::size_t v = 0; v < problem.node_count(); ++v) {
     result.statistics.options += problem.option_count(v);
   }
-  const Range range = scan(problem);
-  const int bits = range.magnitude - range.exponent;
-  if (bits <= 64 - 10) {
-    solve_in<std::int64_t>(problem, limits, clock, range, result);
-  } else if (bits <= 128 - 10) {
-    solve_in<Int128>(problem, limits, clock, range, result);
-  } else if (bits <= 384 - 10) {
-    solve_in<Wide<6>>(problem, limits, clock, range, result);
-  } else {
-    solve_in<Widest>(problem, limits, clock, range, result);
+  Range range = scan(problem);
+  bool rounded = false;
+  if (limits.quantum > 0) {
+    const int unit = std::ilogb(limits.quantum);
+    rounded = unit > range.exponent;
+    if (rounded) range = {unit, std::max(range.magnitude, unit) + 1};
   }
+  const int bits = range.magnitude - range.exponent;
+  const auto in = [&]<class V>(V) { solve_in<V>(problem, limits, clock, range, rounded, result); };
+  // Ten bits are kept free: for the sign, for infinity and for the bounds of the search.
+  if (bits <= 64 - 10) {
+    in(std::int64_t{});
+  } else if (bits <= 128 - 10) {
+    in(Int128{});
+  } else if (bits <= 384 - 10) {
+    in(Wide<6>{});
+  } else {
+    in(Widest{});
+  }
+  if (rounded && result.status != Status::kInfeasible) {
+    const auto terms = static_cast<double>(problem.node_count() + problem.edge_count());
+    result.lower = std::nextafter(result.lower - 0.5 * limits.quantum * terms, -kInfinity);
+    if (result.status == Status::kOptimal) result.status = Status::kFeasible;
+  }
+  if (result.status == Status::kInfeasible) result.core = infeasible_core(problem, limits, clock);
   result.statistics.seconds = clock.elapsed();
   return result;
 }
