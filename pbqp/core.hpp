@@ -157,9 +157,9 @@ class Core {
     std::vector<std::uint32_t> local;
   };
 
-  /// From a problem. `exponent` is the unit of the integers.
+  /// From a problem. `exponent` is the unit of the integers; `drop` removes independent edges.
   Core(const Problem& problem, const Parts& parts, int exponent, bool rounded, Proof& proof,
-       Statistics& statistics);
+       Statistics& statistics, bool drop = true);
   /// From parts and matrices.
   Core(Proof& proof, Statistics& statistics) : proof_(proof), stats_(statistics) {}
   std::uint32_t add_part(std::vector<V> cost);
@@ -260,7 +260,7 @@ std::vector<V> Core<V>::option_costs(std::size_t node) const {
 
 template <class V>
 Core<V>::Core(const Problem& problem, const Parts& layout, int exponent, bool rounded, Proof& proof,
-              Statistics& statistics)
+              Statistics& statistics, bool drop)
     : problem_(&problem),
       layout_(&layout),
       exponent_(exponent),
@@ -346,7 +346,7 @@ Core<V>::Core(const Problem& problem, const Parts& layout, int exponent, bool ro
     stats_.part_options += parts_[p].cost.size();
     dims_.push_back(static_cast<std::uint32_t>(parts_[p].cost.size()));
   }
-  drop_all();
+  if (drop) drop_all();
   for (std::uint32_t p = static_cast<std::uint32_t>(n); p-- > 0;) push_if_reducible(p);
 }
 

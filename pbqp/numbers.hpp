@@ -20,21 +20,20 @@ namespace pbqp::detail {
 __extension__ typedef __int128 Int128;
 __extension__ typedef unsigned __int128 UInt128;
 
-// A two's complement integer of N 64-bit words, least significant first.
+// A two's complement integer of N 64-bit words, least significant first. It is there for costs that
+// nothing narrower holds: its operations are kept out of line, where they cost little code.
 template <int N>
 struct Wide {
   std::array<std::uint64_t, N> w{};
 
   Wide() = default;
-  Wide(std::int64_t x) {  // NOLINT(google-explicit-constructor): it is to read like an integer
+  [[gnu::noinline]] Wide(
+      std::int64_t x) {  // NOLINT(google-explicit-constructor): it is to read like an integer
     w.fill(x < 0 ? ~std::uint64_t{0} : 0);
     w[0] = static_cast<std::uint64_t>(x);
   }
   bool negative() const { return (w[N - 1] >> 63) != 0; }
-  explicit operator bool() const {
-    return std::any_of(w.begin(), w.end(), [](std::uint64_t x) { return x != 0; });
-  }
-  Wide operator-() const {
+  [[gnu::noinline]] Wide operator-() const {
     Wide r;
     std::uint64_t carry = 1;
     for (int i = 0; i < N; ++i) {
@@ -43,7 +42,7 @@ struct Wide {
     }
     return r;
   }
-  Wide& operator+=(const Wide& o) {
+  [[gnu::noinline]] Wide& operator+=(const Wide& o) {
     UInt128 carry = 0;
     for (int i = 0; i < N; ++i) {
       carry += UInt128{w[i]} + o.w[i];
@@ -55,8 +54,8 @@ struct Wide {
   Wide& operator-=(const Wide& o) { return *this += -o; }
   friend Wide operator+(Wide a, const Wide& b) { return a += b; }
   friend Wide operator-(Wide a, const Wide& b) { return a -= b; }
-  friend bool operator==(const Wide& a, const Wide& b) { return a.w == b.w; }
-  friend bool operator<(const Wide& a, const Wide& b) {
+  [[gnu::noinline]] friend bool operator==(const Wide& a, const Wide& b) { return a.w == b.w; }
+  [[gnu::noinline]] friend bool operator<(const Wide& a, const Wide& b) {
     if (a.negative() != b.negative()) return a.negative();
     for (int i = N - 1; i >= 0; --i) {
       if (a.w[i] != b.w[i]) return a.w[i] < b.w[i];
@@ -67,7 +66,7 @@ struct Wide {
   friend bool operator<=(const Wide& a, const Wide& b) { return !(b < a); }
   friend bool operator>=(const Wide& a, const Wide& b) { return !(a < b); }
   // For a value that is not negative and a small divisor.
-  friend Wide operator/(Wide a, std::int64_t d) {
+  [[gnu::noinline]] friend Wide operator/(Wide a, std::int64_t d) {
     UInt128 rest = 0;
     for (int i = N - 1; i >= 0; --i) {
       rest = (rest << 64) | a.w[i];
@@ -77,7 +76,7 @@ struct Wide {
     return a;
   }
   // The value times 2^shift, for shift >= 0.
-  Wide shifted(int shift) const {
+  [[gnu::noinline]] Wide shifted(int shift) const {
     Wide r;
     const int words = shift / 64;
     const int bits = shift % 64;
@@ -157,6 +156,15 @@ V infinity() {
 template <class V>
 V infinity_threshold() {
   return Num<V>::shifted(V(1), Num<V>::kBits - 4);
+}
+// Tables of doubles, for bounds that need not be exact, use the same code.
+template <>
+inline double infinity<double>() {
+  return std::numeric_limits<double>::infinity();
+}
+template <>
+inline double infinity_threshold<double>() {
+  return std::numeric_limits<double>::infinity();
 }
 template <class V>
 bool is_inf(const V& x) {

@@ -2,53 +2,17 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "constrained.hpp"
 #include "core.hpp"
 #include "eliminate.hpp"
 #include "infeasible.hpp"
 #include "pbqp/check.hpp"
+#include "range.hpp"
 #include "search.hpp"
 
 namespace pbqp {
 namespace detail {
 namespace {
-
-// The unit of all costs and the size of their sum.
-struct Range {
-  int exponent = 0;   // every finite cost is a multiple of 2^exponent
-  int magnitude = 0;  // and every sum below 2^magnitude in absolute value
-};
-
-class RangeScan {
- public:
-  void add(const std::vector<double>& costs) {
-    double largest = 0;
-    for (const double x : costs) {
-      if (x == 0 || x == kInfinity) continue;
-      largest = std::max(largest, std::abs(x));
-      low_ = std::min(low_, decompose(x).e);
-    }
-    // In units of 2^1023 the sum cannot overflow.
-    if (largest > 0) sum_ += std::ldexp(largest, -60) * (1 + 1e-9);
-  }
-  Range range() const {
-    Range r;
-    if (sum_ == 0) return r;
-    r.exponent = low_;
-    r.magnitude = sum_ < kInfinity ? std::ilogb(sum_) + 61 : 1024 + 61;
-    return r;
-  }
-
- private:
-  int low_ = 1024;
-  double sum_ = 0;
-};
-
-Range scan(const Problem& problem) {
-  RangeScan s;
-  for (std::size_t v = 0; v < problem.node_count(); ++v) s.add(problem.costs(v));
-  for (std::size_t e = 0; e < problem.edge_count(); ++e) s.add(problem.edge(e).matrix.data);
-  return s.range();
-}
 
 template <class V>
 class Solver {
@@ -475,6 +439,8 @@ void check(const Limits& limits) {
           "the quantum must be 0 or a power of two");
   require(limits.quantum == 0 || !limits.certificate,
           "a certificate needs exact sums: leave the quantum at 0");
+  require(limits.capacity == kInfinity || !limits.certificate,
+          "a certificate cannot speak of a capacity");
 }
 
 }  // namespace
@@ -483,6 +449,9 @@ void check(const Limits& limits) {
 Result solve(const Problem& problem, const Limits& limits) {
   using namespace detail;
   check(limits);
+  if (limits.capacity < kInfinity && problem.has_weights()) {
+    return solve_with_capacity(problem, limits);
+  }
   const Clock clock(limits);
   Result result;
   result.statistics.nodes = problem.node_count();
@@ -497,18 +466,8 @@ Result solve(const Problem& problem, const Limits& limits) {
     rounded = unit > range.exponent;
     if (rounded) range = {unit, std::max(range.magnitude, unit) + 1};
   }
-  const int bits = range.magnitude - range.exponent;
-  const auto in = [&]<class V>(V) { solve_in<V>(problem, limits, clock, range, rounded, result); };
-  // Ten bits are kept free: for the sign, for infinity and for the bounds of the search.
-  if (bits <= 64 - 10) {
-    in(std::int64_t{});
-  } else if (bits <= 128 - 10) {
-    in(Int128{});
-  } else if (bits <= 384 - 10) {
-    in(Wide<6>{});
-  } else {
-    in(Widest{});
-  }
+  with_integers(range.magnitude - range.exponent,
+                [&]<class V>(V) { solve_in<V>(problem, limits, clock, range, rounded, result); });
   if (rounded && result.status != Status::kInfeasible) {
     const auto terms = static_cast<double>(problem.node_count() + problem.edge_count());
     result.lower = std::nextafter(result.lower - 0.5 * limits.quantum * terms, -kInfinity);
