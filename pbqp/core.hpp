@@ -76,25 +76,23 @@ class ArgTable {
   ArgTable() = default;
   ArgTable(std::size_t entries, std::size_t options) {
     if (options <= 0x10000) {
-      narrow_.resize(entries);
+      narrow_ = std::make_unique<std::uint16_t[]>(entries);
     } else {
-      wide_.resize(entries);
+      wide_ = std::make_unique<std::uint32_t[]>(entries);
     }
   }
   void set(std::size_t i, std::size_t option) {
-    if (!narrow_.empty()) {
+    if (narrow_) {
       narrow_[i] = static_cast<std::uint16_t>(option);
     } else {
       wide_[i] = static_cast<std::uint32_t>(option);
     }
   }
-  std::size_t operator[](std::size_t i) const {
-    return narrow_.empty() ? wide_[i] : std::size_t{narrow_[i]};
-  }
+  std::size_t operator[](std::size_t i) const { return narrow_ ? narrow_[i] : wide_[i]; }
 
  private:
-  std::vector<std::uint16_t> narrow_;
-  std::vector<std::uint32_t> wide_;
+  std::unique_ptr<std::uint16_t[]> narrow_;
+  std::unique_ptr<std::uint32_t[]> wide_;
 };
 
 // A small dense problem cut out of a core: the options still alive of some parts and the matrices
@@ -129,6 +127,7 @@ template <class V>
 class Core {
  public:
   static constexpr std::uint32_t kNone = 0xffffffff;
+  static constexpr std::uint32_t kBlock = 0xfffffffe;
 
   struct Part {
     std::vector<V> cost;
@@ -148,13 +147,16 @@ class Core {
   // What was removed, in order; undone backwards.
   struct Step {
     std::uint32_t part;
-    std::vector<std::uint32_t> scope;  // the neighbours whose options decide
-    ArgTable best;                     // row-major over the scope
-    // If set, the table speaks of the options alive in this block, not of all: for node `node` and
-    // the scope `local` of the block.
+    std::uint32_t near[2];  // the neighbours whose options decide, kNone where there are fewer
+    ArgTable best;          // row-major over their options
+  };
+  // The same for a part of a block: node `node` of it, with the table over the options alive of the
+  // block's nodes `scope`.
+  struct BlockStep {
     std::shared_ptr<const Block<V>> block;
-    std::uint32_t node = 0;
-    std::vector<std::uint32_t> local;
+    std::uint32_t node;
+    std::vector<std::uint32_t> scope;
+    ArgTable best;
   };
 
   /// From a problem. `exponent` is the unit of the integers; `drop` removes independent edges.
@@ -190,7 +192,13 @@ class Core {
   void push_if_reducible(std::uint32_t p);
   /// Removes a part with its edges; the caller has accounted for its costs.
   void remove(std::uint32_t p);
-  void log(Step step) { steps_.push_back(std::move(step)); }
+  void log(BlockStep step) {
+    // In its turn among the steps.
+    steps_.push_back({step.block->part[step.node],
+                      {static_cast<std::uint32_t>(block_steps_.size()), kBlock},
+                      {}});
+    block_steps_.push_back(std::move(step));
+  }
   /// Drops an edge if its costs are independent: M[a][b] = f[a] + g[b]. Only options that are alive
   /// count. True if dropped.
   bool drop_if_independent(std::uint32_t e);
@@ -240,6 +248,7 @@ class Core {
   std::vector<Edge> edges_;
   std::vector<std::uint32_t> next_source_;  // per problem edge: the next one of the same core edge
   std::vector<Step> steps_;
+  std::vector<BlockStep> block_steps_;
   std::vector<std::uint32_t> bucket_[3];  // parts that may have degree 0, 1, 2
   std::vector<V> a_, b_, c_;              // scratch
   std::vector<std::uint32_t> arg_;
@@ -579,7 +588,7 @@ void Core<V>::reduce0(std::uint32_t v) {
   add_constant(cost[best]);
   ArgTable table(1, cost.size());
   table.set(0, best);
-  steps_.push_back({v, {}, std::move(table), nullptr, 0, {}});
+  steps_.push_back({v, {kNone, kNone}, std::move(table)});
   proof_.line("r0", v);
   ++stats_.r0;
   remove(v);
@@ -612,7 +621,7 @@ void Core<V>::reduce1(std::uint32_t v) {
     any = any || !is_inf(target[i]);
   }
   if (!any) culprit_ = u;
-  steps_.push_back({v, {u}, std::move(table), nullptr, 0, {}});
+  steps_.push_back({v, {u, kNone}, std::move(table)});
   proof_.line("r1", v, u);
   ++stats_.r1;
   stats_.width = std::max<std::size_t>(stats_.width, 1);
@@ -654,7 +663,7 @@ void Core<V>::reduce2(std::uint32_t v) {
   for (V& x : c_) x = clamp<V>(x);
   ArgTable table(ku * kw, kv);
   for (std::size_t i = 0; i < arg_.size(); ++i) table.set(i, arg_[i]);
-  steps_.push_back({v, {u, w}, std::move(table), nullptr, 0, {}});
+  steps_.push_back({v, {u, w}, std::move(table)});
   proof_.line("r2", v, u, w);
   ++stats_.r2;
   stats_.width = std::max<std::size_t>(stats_.width, 2);
@@ -725,7 +734,7 @@ void Core<V>::fix(std::uint32_t p, std::size_t k) {
   }
   ArgTable table(1, dim(p));
   table.set(0, k);
-  steps_.push_back({p, {}, std::move(table), nullptr, 0, {}});
+  steps_.push_back({p, {kNone, kNone}, std::move(table)});
   remove(p);
 }
 
@@ -780,18 +789,22 @@ template <class V>
 std::vector<std::size_t> Core<V>::back_propagate(std::vector<std::size_t> chosen) const {
   for (std::size_t i = steps_.size(); i-- > 0;) {
     const Step& s = steps_[i];
-    std::size_t at = 0;
-    if (s.block == nullptr) {
-      for (const std::uint32_t p : s.scope) at = at * dims_[p] + chosen[p];
+    if (s.near[1] != kBlock) {
+      std::size_t at = 0;
+      for (const std::uint32_t p : s.near) {
+        if (p != kNone) at = at * dims_[p] + chosen[p];
+      }
       chosen[s.part] = s.best[at];
       continue;
     }
-    for (std::size_t d = 0; d < s.scope.size(); ++d) {
-      const auto& option = s.block->option[s.local[d]];
-      const auto it = std::lower_bound(option.begin(), option.end(), chosen[s.scope[d]]);
+    const BlockStep& b = block_steps_[s.near[0]];
+    std::size_t at = 0;
+    for (const std::uint32_t w : b.scope) {
+      const auto& option = b.block->option[w];
+      const auto it = std::lower_bound(option.begin(), option.end(), chosen[b.block->part[w]]);
       at = at * option.size() + static_cast<std::size_t>(it - option.begin());
     }
-    chosen[s.part] = s.block->option[s.node][s.best[at]];
+    chosen[s.part] = b.block->option[b.node][b.best[at]];
   }
   return chosen;
 }

@@ -23,6 +23,7 @@ class Solver {
         limits_(limits),
         clock_(clock),
         exponent_(exponent),
+        rounded_(rounded),
         proof_(limits.certificate),
         result_(result),
         layout_(problem),
@@ -49,6 +50,7 @@ class Solver {
   const Limits& limits_;
   const Clock& clock_;
   int exponent_;
+  bool rounded_;
   Proof proof_;
   Result& result_;
   Parts layout_;
@@ -152,15 +154,10 @@ bool Solver<V>::eliminate_block(const std::shared_ptr<const Block<V>>& block, st
   std::vector<EliminationStep> steps;
   if (!eliminate(*block, plan, keep, clock_, steps, rest)) return false;
   for (EliminationStep& s : steps) {
-    std::vector<std::uint32_t> scope;
     proof_.words("elim", block->part[s.node]);
-    for (const std::uint32_t w : s.scope) {
-      scope.push_back(block->part[w]);
-      proof_.words("", block->part[w]);
-    }
+    for (const std::uint32_t w : s.scope) proof_.words("", block->part[w]);
     proof_.raw("\n");
-    core_.log({block->part[s.node], std::move(scope), std::move(s.best), block, s.node,
-               std::move(s.scope)});
+    core_.log({block, s.node, std::move(s.scope), std::move(s.best)});
   }
   result_.statistics.eliminated += steps.size();
   return true;
@@ -217,9 +214,8 @@ bool Solver<V>::search_block(const std::shared_ptr<const Block<V>>& block, std::
       if (!x.empty()) table.set(c, x[i]);
     }
     std::vector<std::uint32_t> scope;
-    std::vector<std::uint32_t> local;
-    if (hangs) scope = {block->part[keep]}, local = {static_cast<std::uint32_t>(keep)};
-    core_.log({block->part[i], scope, std::move(table), block, i, local});
+    if (hangs) scope.push_back(static_cast<std::uint32_t>(keep));
+    core_.log({block, i, std::move(scope), std::move(table)});
   }
   result_.statistics.searched += hangs ? n - 1 : n;
   return true;
@@ -411,7 +407,7 @@ void Solver<V>::run() {
   }
   if (!is_inf(upper)) {
     result_.assignment = std::move(x);
-    result_.upper = problem_.cost(result_.assignment);
+    result_.upper = rounded_ ? problem_.cost(result_.assignment) : to_double(upper, exponent_);
   }
   if (proof_.on()) write_certificate(upper, lower);
 }
