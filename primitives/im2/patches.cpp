@@ -171,33 +171,43 @@ void row_scan(const PatchPart& part) {
   });
 }
 
-namespace {
-
-/// Patches in order ijc, from a layout whose channels are contiguous: runs of `columns` kernel
-/// columns times all channels (those of the group).
-void row_copy(const PatchPart& part, Index columns) {
+void row_copy_short(const PatchPart& part) {
   const Scenario& s = part.s;
-  const Index run = columns * s.cg();
+  const Index first = part.depth.begin / s.cg();  // the tap that the part starts in
+  for_runs(part.pixels, s.ow, [&](Index y, Index x0, Index length, Index at) {
+    for (Index x = x0; x < x0 + length; ++x) {
+      float* to = part.patch + (at + x - x0) * part.ld;
+      Index i = first / s.kw, j = first % s.kw, c = part.depth.begin % s.cg();
+      const float* row = input_row(part, part.in, y, i);
+      for (Index left = part.depth.end - part.depth.begin; left > 0;) {
+        const Index run = std::min(s.cg() - c, left), column = x * s.sw - s.pl + j * s.dw;
+        if (row != nullptr && column >= 0 && column < s.w) {
+          copy(to, row + column * part.at.w_stride + c, run);
+        } else {
+          zero(to, run);
+        }
+        to += run, left -= run, c = 0;
+        if (++j == s.kw) j = 0, row = input_row(part, part.in, y, ++i);
+      }
+    }
+  });
+}
+
+void row_copy_long(const PatchPart& part) {
+  const Scenario& s = part.s;
+  const Index run = s.kw * s.cg();
   for_runs(part.pixels, s.ow, [&](Index y, Index x0, Index length, Index at) {
     for (Index x = x0; x < x0 + length; ++x) {
       float* to = part.patch + (at + x - x0) * part.ld;
       for (Index r = part.depth.begin; r < part.depth.end;) {
-        // The run that r lies in, cut to this part.
-        const Index tap = r / run * columns, begin = r % run;
-        const Index end = std::min(run, begin + part.depth.end - r);
-        copy_columns(s, part.at.w_stride, input_row(part, part.in, y, tap / s.kw), x, tap % s.kw,
-                     {begin, end}, to);
+        const Index begin = r % run, end = std::min(run, begin + part.depth.end - r);
+        copy_columns(s, part.at.w_stride, input_row(part, part.in, y, r / run), x, 0, {begin, end},
+                     to);
         to += end - begin;
         r += end - begin;
       }
     }
   });
 }
-
-}  // namespace
-
-void row_copy_short(const PatchPart& part) { row_copy(part, 1); }
-
-void row_copy_long(const PatchPart& part) { row_copy(part, part.s.kw); }
 
 }  // namespace convprim::gemm
