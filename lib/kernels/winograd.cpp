@@ -172,6 +172,8 @@ struct Tile {
       X d[kTh], v[kTh];
       CONVPRIM_UNROLL
       for (int i = 0; i < kTh; ++i) {
+        // The columns of the tile to the right, which mostly comes next.
+        if (!Edge && j < M) __builtin_prefetch(in + i * a.h_stride + (j + kT) * a.w_stride);
         const bool inside =
             !Edge || (i >= a.y_begin && i < a.y_end && j >= a.x_begin && j < a.x_end);
         d[i] = inside ? L::load(in + i * a.h_stride + j * a.w_stride) : X{};
@@ -209,6 +211,12 @@ struct Tile {
   static CONVPRIM_INLINE void output_lanes(const WinogradOutput& a, const float* in,
                                            const float* bias, float* out, const float* residual) {
     X columns[kMh][kT];
+    if (!Edge) {
+      CONVPRIM_UNROLL
+      for (int i = 0; i < kMh * M; ++i) {
+        __builtin_prefetch(out + i / M * a.h_stride + (M + i % M) * a.w_stride, 1);
+      }
+    }
     CONVPRIM_UNROLL
     for (int j = 0; j < kT; ++j) {
       X s[kTh], y[kMh];
@@ -283,13 +291,16 @@ constexpr int kMaxRows = kRegisters == 32 ? 14 : 6;
 
 /// R tiles times NV vectors of outputs; c holds the first row of each vector.
 template <int R, int NV>
-void micro(const WinogradGemm& g, const float* a, const float* b, float* const* c) {
+void micro(const WinogradGemm& g, const float* a, std::ptrdiff_t a_block, const float* b,
+           float* const* c, const float* ahead, std::ptrdiff_t ahead_step) {
   Vec acc[R][NV] = {};
   const auto step = [&](const float* ak) __attribute__((always_inline)) {
     Vec w[NV];
     CONVPRIM_UNROLL
     for (int v = 0; v < NV; ++v) w[v] = load(b + v * kLanes);
     b += NV * kLanes;
+    __builtin_prefetch(ahead, 0, 2);
+    ahead += ahead_step;
     CONVPRIM_UNROLL
     for (int r = 0; r < R; ++r) {
       const Vec x = broadcast(ak[r * kWinogradBlock]);
@@ -300,7 +311,7 @@ void micro(const WinogradGemm& g, const float* a, const float* b, float* const* 
   const std::ptrdiff_t whole = g.k / kWinogradBlock, rest = g.k % kWinogradBlock;
   for (std::ptrdiff_t tap = 0; tap < g.taps; ++tap) {
     const float* ak = a + tap * g.tap_stride;
-    for (std::ptrdiff_t block = 0; block < whole; ++block, ak += g.a_block) {
+    for (std::ptrdiff_t block = 0; block < whole; ++block, ak += a_block) {
       _Pragma("GCC unroll 4") for (int i = 0; i < kWinogradBlock; ++i) step(ak + i);
     }
     for (std::ptrdiff_t i = 0; i < rest; ++i) step(ak + i);
@@ -312,7 +323,8 @@ void micro(const WinogradGemm& g, const float* a, const float* b, float* const* 
   }
 }
 
-using Micro = void (*)(const WinogradGemm&, const float*, const float*, float* const*);
+using Micro = void (*)(const WinogradGemm&, const float*, std::ptrdiff_t, const float*,
+                       float* const*, const float*, std::ptrdiff_t);
 
 template <int NV>
 struct Micros {
@@ -330,6 +342,7 @@ constexpr Micros<kPanelVectors> kMicro2;
 void gemm(const WinogradGemm& g) {
   // Register tiles as even as can be: 16 rows are 8 and 8, not 14 and 2.
   const std::ptrdiff_t chunks = (g.rows + kMaxRows - 1) / kMaxRows;
+  const std::ptrdiff_t k_stored = (g.k + kWinogradBlock - 1) / kWinogradBlock * kWinogradBlock;
   const float* b = g.b;
   for (std::ptrdiff_t n = 0; n < g.n; n += kPanel) {
     const std::ptrdiff_t width = g.n - n < kPanel ? g.n - n : kPanel;
@@ -341,7 +354,12 @@ void gemm(const WinogradGemm& g) {
     }
     for (std::ptrdiff_t chunk = 0; chunk < chunks; ++chunk) {
       const std::ptrdiff_t from = g.rows * chunk / chunks, to = g.rows * (chunk + 1) / chunks;
-      micros[to - from](g, g.a + from * kWinogradBlock, b, c);
+      const float* a = g.a + from * (g.taps == 1 ? k_stored : kWinogradBlock);
+      const std::ptrdiff_t step = chunks == 1 || kPanel < 16 ? kPanel : 16;
+      const bool pf = chunk * step < kPanel;
+      const float* ahead = pf ? b + g.taps * g.k * (width + chunk * step) : a;
+      micros[to - from](g, a, g.taps == 1 ? (to - from) * kWinogradBlock : g.a_block, b, c, ahead,
+                        pf ? step : 0);
       for (float*& p : c) p += (to - from) * kWinogradBlock;
     }
     b += g.taps * g.k * width;

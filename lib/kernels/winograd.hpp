@@ -36,10 +36,12 @@ struct WinogradOutput {
   std::ptrdiff_t blocks;
 };
 
-/// c = sum over taps and channels of a * b, for `rows` tiles and n outputs (a multiple of 16).
+/// c = sum over taps and channels of a * b, for `rows` tiles and n outputs (a multiple of 16). With
+/// one tap the tiles come in chunks, one for each register tile (see winograd_chunk), a chunk being
+/// [k / 16][tile][16]; with several, a is [k / 16][tile][16] as a whole.
 struct WinogradGemm {
-  const float* a;                      // [k / 16][tile][16]
-  std::ptrdiff_t a_block, tap_stride;  // between 16 channels, between taps
+  const float* a;
+  std::ptrdiff_t a_block, tap_stride;  // with several taps: between 16 channels, between taps
   std::ptrdiff_t rows, taps, k, n;
   const float*
       b;  // panels of WinogradKernels::panel columns (the last may be narrower): [tap][k][columns]

@@ -13,7 +13,6 @@
 // the output channels, so that each weight is read by one core only.
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <string_view>
 
 #include "blas.hpp"
@@ -28,6 +27,8 @@ namespace convprim {
 namespace {
 
 constexpr Index kBlock = kernels::kWinogradBlock;
+constexpr Index kOutputs = 64;  // outputs whose products stand between the two loops at a time
+constexpr Index kFewTiles = 64;
 constexpr Index kSegment = 16;  // tiles staged at a time where channels are not side by side
 
 /// A row's own columns.
@@ -80,24 +81,38 @@ FilterTransform filter_transform(int m, int r) {
 constexpr int kMaxTile = kernels::kMaxWinogradTile;
 constexpr int kMaxKernel = 5;
 
-/// Transforms kh x kw taps with `down` and `across` into elements[t_down][t_across], in double and
-/// rounded once.
-void transform_filter(const FilterTransform& down, const FilterTransform& across, const float* taps,
-                      Index h_stride, Index w_stride, float* elements, Index e_stride) {
-  double half[kMaxTile][kMaxKernel] = {};
-  for (int i = 0; i < down.t; ++i) {
-    for (int k = 0; k < down.r; ++k) {
-      const double g = down.g[i * down.r + k];
-      for (int j = 0; j < across.r; ++j) {
-        half[i][j] += g * static_cast<double>(taps[k * h_stride + j * w_stride]);
+/// A block of filters that lie `stride` apart, each of kh x kw taps, transformed with `down` and
+/// `across` into elements[t_down][t_across] of kBlock floats; in double, rounded once.
+struct FilterBlock {
+  const float* taps;
+  Index stride, h_stride, w_stride;
+  Index count;  // up to kBlock; zeros after them
+};
+
+void transform_filters(const FilterTransform& down, const FilterTransform& across,
+                       const FilterBlock& filters, float* elements, Index e_stride) {
+  double half[kMaxTile][kMaxKernel][kBlock] = {};
+  for (int k = 0; k < down.r; ++k) {
+    for (int j = 0; j < across.r; ++j) {
+      double tap[kBlock] = {};
+      for (Index f = 0; f < filters.count; ++f) {
+        tap[f] = filters.taps[f * filters.stride + k * filters.h_stride + j * filters.w_stride];
+      }
+      for (int i = 0; i < down.t; ++i) {
+        const double g = down.g[i * down.r + k];
+        for (Index f = 0; f < kBlock; ++f) half[i][j][f] += g * tap[f];
       }
     }
   }
   for (int i = 0; i < down.t; ++i) {
     for (int j = 0; j < across.t; ++j) {
-      double sum = 0;
-      for (int k = 0; k < across.r; ++k) sum += half[i][k] * across.g[j * across.r + k];
-      elements[(i * across.t + j) * e_stride] = static_cast<float>(sum);
+      double sum[kBlock] = {};
+      for (int k = 0; k < across.r; ++k) {
+        const double g = across.g[j * across.r + k];
+        for (Index f = 0; f < kBlock; ++f) sum[f] += half[i][k][f] * g;
+      }
+      float* to = elements + (i * across.t + j) * e_stride;
+      for (Index f = 0; f < kBlock; ++f) to[f] = static_cast<float>(sum[f]);
     }
   }
 }
@@ -151,16 +166,23 @@ class Winograd final : public Convolution {
     Index n, y, x;  // y and x of its first pixel in the output
   };
 
-  void choose_batches(const Scenario& s, int threads);
-  void pack(const Weights& weights);
+  /// Where a tile's transformed input goes.
+  struct Slot {
+    float* data;
+    Index block_stride;  // between 16 channels
+  };
+
+  class Walk;
+
+  void choose_batches(int threads);
+  void pack(const Weights& weights, int threads);
   Batch batch(Index i) const;
-  Place place(const Batch& b, Index tile) const;
   void transform_input(const RunArgs& args, const Batch& b, Range blocks, float* data,
                        float* stage) const;
   void input_vectors(const float* in, const Place& p, const Batch& b, Range blocks,
-                     float* out) const;
-  void input_staged(const float* in, const Place& p, Index tiles, const Batch& b, Range blocks,
-                    float* out, float* stage) const;
+                     const Slot& to) const;
+  void input_staged(const float* in, Walk& at, const Batch& b, Range blocks, float* data,
+                    float* stage) const;
   void multiply(const Batch& b, Index m_block, const float* data, float* products) const;
   void transform_output(const RunArgs& args, const Batch& b, Index m_block,
                         const Scratch& scratch) const;
@@ -188,13 +210,62 @@ class Winograd final : public Convolution {
   Index tiles_y_, tiles_x_;                                       // per image
   Index rows_per_batch_ = 0, tiles_per_batch_ = 0, batches_ = 0;  // batches of one group
   Index m_padded_, m_step_ = 0, m_blocks_ = 0;
-  bool split_m_ = false;
+  bool split_outputs_ = false;
   int threads_ = 1;
 
   Index data_block_ = 0, data_element_ = 0, data_floats_ = 0, data_sets_ = 0;
   Index product_block_ = 0, product_element_ = 0, stage_floats_ = 0, thread_floats_ = 0;
   Buffer filter_;  // [group][block of outputs][element][panel][tap][c][column]
   Buffer bias_;    // [group][m_padded_]
+};
+
+/// Goes over the first tiles of a batch in order. With several taps a batch lies in one image, and
+/// its input in more rows than its output.
+class Winograd::Walk {
+ public:
+  Walk(const Winograd& w, const Batch& b, Index tiles) : w_(w), batch_(b), tiles_(tiles) {
+    const Index per_image = w.tiles_y_ * w.tiles_x_, at = b.first % per_image;
+    place_ = {b.first / per_image, at / w.tiles_x_ * w.mh_, at % w.tiles_x_ * w.p_.m};
+    chunks_ = ceil_div(b.count, w.k_.max_rows);
+    chunk_end_ = b.count / chunks_;
+  }
+  bool done() const { return tile_ == tiles_; }
+  Index tile() const { return tile_; }
+  const Place& place() const { return place_; }
+  /// Tiles from here on in the same row, as many as are staged at a time.
+  Index run() const {
+    return std::min({kSegment, tiles_ - tile_, w_.tiles_x_ - place_.x / w_.p_.m});
+  }
+  void next() {
+    ++tile_;
+    if (w_.taps_ == 1 && tile_ == chunk_end_) {
+      ++chunk_;
+      chunk_begin_ = chunk_end_;
+      chunk_end_ = batch_.count * (chunk_ + 1) / chunks_;
+    }
+    place_.x += w_.p_.m;
+    if (place_.x < w_.axes_.ow) return;
+    place_.x = 0;
+    place_.y += w_.mh_;
+    if (w_.taps_ > 1 || place_.y < w_.axes_.oh) return;
+    place_.y = 0;
+    ++place_.n;
+  }
+  /// Where this tile's transformed input goes: one chunk for each register tile of the product.
+  Slot slot(float* data) const {
+    const Index c_padded = round_up(w_.cg_, kBlock);
+    if (w_.p_.blas) return {data + tile_ * c_padded, kBlock};
+    if (w_.taps_ > 1) return {data + tile_ * kBlock, w_.data_block_};
+    return {data + chunk_begin_ * c_padded + (tile_ - chunk_begin_) * kBlock,
+            (chunk_end_ - chunk_begin_) * kBlock};
+  }
+
+ private:
+  const Winograd& w_;
+  const Batch& batch_;
+  Index tiles_, tile_ = 0;
+  Place place_;
+  Index chunks_, chunk_ = 0, chunk_begin_ = 0, chunk_end_;
 };
 
 Winograd::Winograd(const Primitive& row, const Scenario& s, const Weights& weights,
@@ -238,35 +309,44 @@ Winograd::Winograd(const Primitive& row, const Scenario& s, const Weights& weigh
   tiles_y_ = ceil_div(axes_.oh, mh_);
   tiles_x_ = ceil_div(axes_.ow, p_.m);
   m_padded_ = round_up(mg_, kBlock);
-  choose_batches(s, options.threads);
-  pack(weights);
+  choose_batches(options.threads);
+  pack(weights, options.threads);
 }
 
-void Winograd::choose_batches(const Scenario& s, int threads) {
-  const Index tiles = n_ * tiles_y_ * tiles_x_;
+void Winograd::choose_batches(int threads) {
+  const Index tiles = n_ * tiles_y_ * tiles_x_, rows = k_.max_rows;
   const Index c_padded = round_up(cg_, kBlock);
   const Index l2 = static_cast<Index>(cache_bytes(2));
-  const Index per_tile = elements_ * c_padded * 4;
+  const Index filter_bytes = elements_ * taps_ * cg_ * m_padded_ * 4;
 
-  m_step_ = p_.blas ? m_padded_ : std::min<Index>(m_padded_, 4 * kBlock);
-  const Index budget = l2 * 5 / 8;
-  Index want = std::max<Index>(2 * k_.max_rows, budget / (per_tile + elements_ * m_step_ * 4));
+  // A batch of two to eight register tiles whose data takes about a third of the level 2 cache: the
+  // weights, which stream past, and the tensors need the rest.
+  m_step_ = p_.blas ? m_padded_ : std::min(m_padded_, kOutputs);
+  const Index tile_bytes = elements_ * (c_padded + m_step_) * 4;
+  Index want =
+      std::clamp(l2 * 5 / 16 / tile_bytes / rows, ceil_div(28, rows), ceil_div(112, rows)) * rows;
+  // Weights that do not stay in the cache are read once if one batch can do all.
+  if (filter_bytes > l2 && tiles <= kFewTiles) want = std::max(want, tiles);
 
   if (taps_ > 1) {
-    rows_per_batch_ = std::clamp<Index>(want / tiles_x_ - (taps_ - 1),
-                                        std::min<Index>(taps_, tiles_y_), tiles_y_);
-    rows_per_batch_ = ceil_div(tiles_y_, ceil_div(tiles_y_, rows_per_batch_));
+    const Index most = std::max<Index>(want / tiles_x_, 2 * taps_);
+    rows_per_batch_ = ceil_div(tiles_y_, ceil_div(tiles_y_, most));
     tiles_per_batch_ = rows_per_batch_ * tiles_x_;
     batches_ = n_ * ceil_div(tiles_y_, rows_per_batch_);
   } else {
-    want = std::min(want, tiles);
-    tiles_per_batch_ = ceil_div(tiles, ceil_div(tiles, want));
+    Index count = ceil_div(tiles, want);
+    if (count > 1) count = std::min(round_up(count, threads), ceil_div(tiles, rows));
+    tiles_per_batch_ = ceil_div(tiles, count);
     batches_ = ceil_div(tiles, tiles_per_batch_);
   }
-  (void)s;
-  threads_ = static_cast<int>(std::min<Index>(threads, batches_ * g_));
-
+  if (threads > 1 && !p_.blas && batches_ * g_ < threads) {
+    // Fewer batches than threads: the threads split the outputs of each.
+    m_step_ = std::min(m_step_, round_up(ceil_div(m_padded_, threads), kBlock));
+    split_outputs_ = true;
+  }
   m_blocks_ = ceil_div(m_padded_, m_step_);
+  threads_ = static_cast<int>(std::min<Index>(threads, split_outputs_ ? m_blocks_ : batches_ * g_));
+
   const Index data_tiles_max = data_tiles(tiles_per_batch_);
   if (p_.blas) {
     data_block_ = kBlock;
@@ -280,39 +360,49 @@ void Winograd::choose_batches(const Scenario& s, int threads) {
     product_element_ = m_step_ / kBlock * product_block_ + kBlock;
   }
   data_floats_ = elements_ * data_element_;
-  data_sets_ = threads_;
+  data_sets_ = split_outputs_ ? std::min<Index>(2, batches_ * g_) : threads_;
   const Index segment = std::min(kSegment, tiles_x_);
   stage_floats_ = std::max<Index>(th_ * ((segment - 1) * p_.m + t_), mh_ * segment * p_.m) * kBlock;
   thread_floats_ = elements_ * product_element_ + stage_floats_;
 }
 
-void Winograd::pack(const Weights& weights) {
+void Winograd::pack(const Weights& weights, int threads) {
   bias_ = Buffer::zeros(static_cast<std::size_t>(g_ * m_padded_));
   if (weights.bias != nullptr) {
     for (Index g = 0; g < g_; ++g) {
       std::copy_n(weights.bias + g * mg_, mg_, bias_.data() + g * m_padded_);
     }
   }
-  filter_ = Buffer::zeros(static_cast<std::size_t>(g_ * m_padded_ * elements_ * taps_ * cg_));
+  filter_ = Buffer(static_cast<std::size_t>(g_ * m_padded_ * elements_ * taps_ * cg_));
   const FilterTransform across = filter_transform(p_.m, p_.r);
   const FilterTransform down = p_.dims == 2 ? across : filter_transform(1, 1);
-  const Index panel = p_.blas ? m_padded_ : k_.panel, depth = taps_ * cg_;
-  for (Index gm = 0; gm < g_ * mg_; ++gm) {
-    const Index g = gm / mg_, m = gm % mg_;
-    const Index mb = m / m_step_, in_block = m % m_step_, p = in_block / panel;
-    const Index width = std::min(panel, block_size(mb) - p * panel);
+  const Index depth = taps_ * cg_, per_filter = cg_ * axes_.kh * axes_.kw;
+  const Index runs = m_padded_ / kBlock;
+  // A narrow panel splits a block into several, which lie a panel apart.
+  const Index panel = p_.blas ? m_padded_ : k_.panel, width = std::min(panel, kBlock);
+  parallel_for(threads, g_ * runs, [&](Index run) {
+    const Index g = run / runs, m = run % runs * kBlock;
+    const Index mb = m / m_step_, first = m % m_step_, size = block_size(mb);
+    float* block = filter_.data() + (g * m_padded_ + block_first(mb)) * elements_ * depth;
+    FilterBlock filters{nullptr, per_filter, axes_.filter_h, axes_.filter_w,
+                        std::min(kBlock, mg_ - m)};
+    float elements[kMaxTile * kMaxTile * kBlock];
     for (Index c = 0; c < cg_; ++c) {
       for (Index tap = 0; tap < taps_; ++tap) {
-        const float* from =
-            weights.filter + (gm * cg_ + c) * axes_.kh * axes_.kw + tap * axes_.filter_h;
-        float* to = filter_.data() + g * m_padded_ * elements_ * depth +
-                    block_first(mb) * elements_ * depth + p * panel * depth +
-                    (tap * cg_ + c) * width + in_block % panel;
-        transform_filter(down, across, from, axes_.filter_h, axes_.filter_w, to,
-                         block_size(mb) * depth);
+        filters.taps = weights.filter + (g * mg_ + m) * per_filter + c * axes_.kh * axes_.kw +
+                       tap * axes_.filter_h;
+        transform_filters(down, across, filters, elements, kBlock);
+        for (Index from = 0; from < kBlock; from += width) {
+          const Index column = first + from, p = column / panel;
+          const Index columns = std::min(panel, size - p * panel);
+          float* to = block + p * panel * depth + (tap * cg_ + c) * columns + column % panel;
+          for (Index e = 0; e < elements_; ++e) {
+            std::copy_n(elements + e * kBlock + from, width, to + e * size * depth);
+          }
+        }
       }
     }
-  }
+  });
 }
 
 Winograd::Batch Winograd::batch(Index i) const {
@@ -328,37 +418,28 @@ Winograd::Batch Winograd::batch(Index i) const {
           std::min(rows_per_batch_, tiles_y_ - row) * tiles_x_};
 }
 
-Winograd::Place Winograd::place(const Batch& b, Index tile) const {
-  // With several taps a batch lies in one image and its input in more rows than the output has.
-  const Index per_image = tiles_y_ * tiles_x_;
-  const Index n = (taps_ == 1 ? b.first + tile : b.first) / per_image;
-  const Index at = b.first + tile - n * per_image;
-  return {n, at / tiles_x_ * mh_, at % tiles_x_ * p_.m};
-}
-
 // Input
 // -------------------------------------------------------------------------------------------------
 
 void Winograd::transform_input(const RunArgs& args, const Batch& b, Range blocks, float* data,
                                float* stage) const {
-  const Index tiles = data_tiles(b.count);
-  const Index tile_stride = p_.blas ? round_up(cg_, kBlock) : kBlock;
-  for (Index tile = 0; tile < tiles;) {
-    const Place p = place(b, tile);
-    float* out = data + tile * tile_stride;
-    if (in_access_ == Access::vectors) {
-      input_vectors(args.in, p, b, blocks, out);
-      ++tile;
-    } else {
-      const Index run = std::min({kSegment, tiles - tile, tiles_x_ - p.x / p_.m});
-      input_staged(args.in, p, run, b, blocks, out, stage);
-      tile += run;
+  if (in_access_ != Access::vectors) {
+    for (Walk at(*this, b, data_tiles(b.count)); !at.done();) {
+      input_staged(args.in, at, b, blocks, data, stage);
+    }
+    return;
+  }
+  // Along a pixel's channels where they are all side by side, else along the row of tiles.
+  const Index step = in_.block == 1 ? blocks.end - blocks.begin : 1;
+  for (Index block = blocks.begin; block < blocks.end; block += step) {
+    for (Walk at(*this, b, data_tiles(b.count)); !at.done(); at.next()) {
+      input_vectors(args.in, at.place(), b, {block, block + step}, at.slot(data));
     }
   }
 }
 
 void Winograd::input_vectors(const float* in, const Place& p, const Batch& b, Range blocks,
-                             float* out) const {
+                             const Slot& to) const {
   const Index y = p.y - axes_.pt, x = p.x - axes_.pl;
   const auto limit = [](Index v, int most) {
     return static_cast<int>(std::clamp<Index>(v, 0, most));
@@ -368,7 +449,7 @@ void Winograd::input_vectors(const float* in, const Place& p, const Batch& b, Ra
   a.v_stride = in_.block == 1 ? p_.v : in_.c_stride * p_.v / in_.block;
   a.y_begin = limit(-y, th_), a.y_end = limit(axes_.h - y, th_);
   a.x_begin = limit(-x, t_), a.x_end = limit(axes_.w - x, t_);
-  a.e_stride = data_element_, a.block_stride = data_block_;
+  a.e_stride = data_element_, a.block_stride = to.block_stride;
 
   const Index begin = blocks.begin * kBlock, end = std::min(blocks.end * kBlock, cg_);
   // Blocked layouts store zeros beyond the last channel, so that every run of V is whole.
@@ -376,7 +457,7 @@ void Winograd::input_vectors(const float* in, const Place& p, const Batch& b, Ra
   const auto origin = [&](Index channel) {
     return in_.at(p.n, b.group * cg_ + channel, 0, 0) + y * axes_.in_h + x * axes_.in_w;
   };
-  a.in = in + origin(begin), a.out = out + blocks.begin * data_block_, a.blocks = whole;
+  a.in = in + origin(begin), a.out = to.data + blocks.begin * to.block_stride, a.blocks = whole;
   transform_->input(a);
 
   const Index done = begin + whole * p_.v;
@@ -393,12 +474,14 @@ void Winograd::input_vectors(const float* in, const Place& p, const Batch& b, Ra
   a.in = patch, a.h_stride = static_cast<Index>(t_) * p_.v, a.w_stride = p_.v;
   a.y_begin = a.x_begin = 0, a.y_end = th_, a.x_end = t_;
   a.blocks = 1;
-  a.out = out + done / kBlock * data_block_ + done % kBlock;
+  a.out = to.data + done / kBlock * to.block_stride + done % kBlock;
   transform_->input(a);
 }
 
-void Winograd::input_staged(const float* in, const Place& p, Index tiles, const Batch& b,
-                            Range blocks, float* out, float* stage) const {
+void Winograd::input_staged(const float* in, Walk& at, const Batch& b, Range blocks, float* data,
+                            float* stage) const {
+  const Place p = at.place();
+  const Index tiles = at.run();
   const Index y = p.y - axes_.pt, x = p.x - axes_.pl;
   const Index cols = (tiles - 1) * p_.m + t_;
   const Index x_begin = std::clamp<Index>(-x, 0, cols),
@@ -407,7 +490,7 @@ void Winograd::input_staged(const float* in, const Place& p, Index tiles, const 
   a.h_stride = cols * kBlock, a.w_stride = kBlock, a.v_stride = p_.v;
   a.y_end = th_, a.x_end = t_;
   a.blocks = kBlock / p_.v;
-  a.e_stride = data_element_, a.block_stride = data_block_;
+  a.e_stride = data_element_;
   for (Index block = blocks.begin; block < blocks.end; ++block) {
     const Index channels = std::min(kBlock, cg_ - block * kBlock);
     const Index first = b.group * cg_ + block * kBlock;
@@ -433,13 +516,15 @@ void Winograd::input_staged(const float* in, const Place& p, Index tiles, const 
         }
       }
     }
-    const Index tile_stride = p_.blas ? round_up(cg_, kBlock) : kBlock;
-    for (Index tile = 0; tile < tiles; ++tile) {
-      a.in = stage + tile * p_.m * kBlock;
-      a.out = out + block * data_block_ + tile * tile_stride;
+    Walk to_tile = at;
+    for (Index i = 0; i < tiles; ++i, to_tile.next()) {
+      const Slot to = to_tile.slot(data);
+      a.in = stage + i * p_.m * kBlock;
+      a.out = to.data + block * to.block_stride, a.block_stride = to.block_stride;
       transform_->input(a);
     }
   }
+  for (Index i = 0; i < tiles; ++i) at.next();
 }
 
 // Products
@@ -473,16 +558,21 @@ void Winograd::transform_output(const RunArgs& args, const Batch& b, Index m_blo
   const Index channel = block_first(m_block);
   const Index channels = std::min(block_size(m_block), mg_ - channel);
   const Index tile_stride = p_.blas ? m_padded_ : kBlock;
-  for (Index tile = 0; tile < b.count;) {
-    const Place p = place(b, tile);
-    const float* products = scratch.products + tile * tile_stride;
-    if (out_access_ == Access::vectors) {
-      output_vectors(args, p, b, channel, channels, products, scratch.stage);
-      ++tile;
-    } else {
-      const Index run = std::min({kSegment, b.count - tile, tiles_x_ - p.x / p_.m});
-      output_staged(args, p, run, b, channel, channels, products, scratch.stage);
-      tile += run;
+  if (out_access_ != Access::vectors) {
+    for (Walk at(*this, b, b.count); !at.done();) {
+      const Index run = at.run();
+      output_staged(args, at.place(), run, b, channel, channels,
+                    scratch.products + at.tile() * tile_stride, scratch.stage);
+      for (Index i = 0; i < run; ++i) at.next();
+    }
+    return;
+  }
+  const Index step = out_.block == 1 ? channels : kBlock;
+  for (Index c = 0; c < channels; c += step) {
+    const float* products = scratch.products + c / kBlock * product_block_;
+    for (Walk at(*this, b, b.count); !at.done(); at.next()) {
+      output_vectors(args, at.place(), b, channel + c, std::min(step, channels - c),
+                     products + at.tile() * tile_stride, scratch.stage);
     }
   }
 }
@@ -591,15 +681,28 @@ void Winograd::run(const RunArgs& args) const noexcept {
   parallel(threads_, [&](int thread, int team) {
     const Scratch scratch{own + thread * thread_floats_ + stage_floats_,
                           own + thread * thread_floats_};
+    const auto finish = [&](const Batch& b, Index m_block, const float* data) {
+      multiply(b, m_block, data, scratch.products);
+      transform_output(args, b, m_block, scratch);
+    };
+    if (split_outputs_) {
+      const Range mine = share(m_blocks_, thread, team), in = share(blocks, thread, team);
+      for (Index i = 0; i < batches; ++i) {
+        // Two sets of data: whoever is done fills the next while others still read the last.
+        float* data = workspace + i % 2 * data_floats_;
+        const Batch b = batch(i);
+        transform_input(args, b, in, data, scratch.stage);
+        team_barrier(team);
+        for (Index mb = mine.begin; mb < mine.end; ++mb) finish(b, mb, data);
+      }
+      return;
+    }
     float* data = workspace + thread * data_floats_;
     const Range mine = share(batches, thread, team);
     for (Index i = mine.begin; i < mine.end; ++i) {
       const Batch b = batch(i);
       transform_input(args, b, {0, blocks}, data, scratch.stage);
-      for (Index mb = 0; mb < m_blocks_; ++mb) {
-        multiply(b, mb, data, scratch.products);
-        transform_output(args, b, mb, scratch);
-      }
+      for (Index mb = 0; mb < m_blocks_; ++mb) finish(b, mb, data);
     }
   });
 }
