@@ -10,6 +10,7 @@
 
 #include "convprim/error.hpp"
 #include "selector/importers/caffe.hpp"
+#include "selector/importers/net_builder.hpp"
 #include "selector/network_infer.hpp"
 
 namespace convprim::caffe {
@@ -17,17 +18,12 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-using Dims = std::vector<Index>;
-
-std::size_t at(Index i) { return static_cast<std::size_t>(i); }
-
-class Builder {
+class Builder : NetBuilder {
  public:
   Builder(const Parsed& parsed, const std::string& file, const ImportOptions& options)
-      : parsed_(parsed), options_(options) {
-    built_.net.name = parsed.net.name();
-    built_.net.file = file;
-    built_.net.remarks = parsed.remarks;
+      : NetBuilder(file, options), parsed_(parsed) {
+    net_.name = parsed.net.name();
+    net_.remarks = parsed.remarks;
   }
 
   Built run();
@@ -40,11 +36,9 @@ class Builder {
   static const Row* find_row(std::string_view type);
 
   // --- the network's inputs ---
-  void check_options() const;
   void net_inputs();
   void data_layer();
   Dims data_dims(const LayerParameter& p, int top) const;
-  void feed(const std::string& name, Dims dims, const std::string& type, int line);
   TensorId lazy_data(const std::string& name);
   struct LazyTop {
     const LayerParameter* layer;
@@ -53,30 +47,22 @@ class Builder {
   };
 
   // --- adding layers ---
-  TensorId new_tensor(const std::string& name, const Shape& shape, int rank);
-  /// Adds a layer that makes `outputs`, infers its shapes, and gives each output the rank `rank`
-  /// (0: that of its first input).
-  LayerId add(Op op, std::vector<TensorId> inputs, const std::vector<std::string>& outputs,
-              int rank = 0, std::vector<Blob> blobs = {});
-  /// The current layer as one operation, from all its bottoms to all its tops.
-  LayerId simple(Op op, int rank = 0, std::vector<Blob> blobs = {});
-  /// The last layer's first output.
-  TensorId last() const { return built_.net.layers.back().outputs.at(0); }
-  /// The current layer as an opaque one; `dims` are those of its tops where known.
-  void opaque(const std::string& why, const std::vector<Dims>& dims = {});
-  TensorId reshaped(TensorId from, const Dims& dims, const std::string& name);
+  /// Makes `layer` the one at hand.
+  void take(const LayerParameter* layer, int line) {
+    p_ = layer;
+    current_ = {layer->name(), layer->type(), line};
+  }
+  /// The layer at hand as one operation, from all its bottoms to all its tops.
+  LayerId simple(Op op, int rank = 0, std::vector<Blob> blobs = {}) {
+    return add(std::move(op), in_, tops(), rank, std::move(blobs));
+  }
+  void opaque(const std::string& why, const std::vector<Dims>& dims = {}) {
+    add_opaque(why, in_, tops(), dims);
+  }
+  std::vector<std::string> tops() const { return {p_->top().begin(), p_->top().end()}; }
   std::string inner(const char* suffix) const { return fmt::format("{}/{}", p_->top(0), suffix); }
   void slot(std::size_t blob, std::size_t source_blob, bool transpose = false);
   void slots(std::size_t count);
-  Blob constant(Index count, float value);
-  [[noreturn]] void fail(const std::string& clause) const;
-  void remark(const std::string& clause);
-
-  // --- shapes ---
-  Shape shape(TensorId t) const { return built_.net.tensors[at(t)].shape; }
-  int rank(TensorId t) const { return built_.net.tensors[at(t)].rank; }
-  Dims dims(TensorId t) const;
-  int axis_of(Index axis, int rank, const char* what) const;
   void need_inputs(std::size_t least, std::size_t most) const;
 
   // --- layers ---
@@ -147,14 +133,8 @@ class Builder {
   void unknown_type();
 
   const Parsed& parsed_;
-  const ImportOptions& options_;
-  Built built_;
-  std::map<std::string, TensorId> blobs_;  // the tensor that a blob's name stands for now
-  std::map<std::string, LazyTop> lazy_;    // tops of data layers that nobody has read yet
-  std::map<Index, Blob> constants_[2];     // zeros and ones by count
-  Index constant_total_ = 0;
-  std::set<std::string> fed_;  // inputs that options_.shapes were used for
-  Index first_batch_ = 0;      // the batch of the first input in the file
+  std::vector<Slot> slots_;
+  std::map<std::string, LazyTop> lazy_;  // tops of data layers that nobody has read yet
   std::set<TensorId> silenced_;
   std::map<std::string, int> readers_;  // layers that read each name
   std::vector<std::string> cut_;        // layers behind an unknown shape
@@ -162,44 +142,10 @@ class Builder {
 
   // The layer at hand.
   const LayerParameter* p_ = nullptr;
-  int line_ = 0;
   std::vector<TensorId> in_;
 };
 
 // ---------------------------------------------------------------- helpers
-
-void Builder::fail(const std::string& clause) const {
-  Layer layer;
-  layer.name = p_->name();
-  layer.type = p_->type();
-  layer.line = line_;
-  throw Error(fmt::format("{}: {}.", place(built_.net, layer), clause));
-}
-
-void Builder::remark(const std::string& clause) {
-  built_.net.remarks.push_back(fmt::format("{}:{}: layer \"{}\" ({}): {}.", built_.net.file, line_,
-                                           p_->name(), p_->type(), clause));
-}
-
-Shape to_shape(const Dims& dims) {
-  Shape s;
-  Index* const axes[] = {&s.n, &s.c, &s.h, &s.w};
-  for (std::size_t i = 0; i < dims.size() && i < 4; ++i) *axes[i] = dims[i];
-  return s;
-}
-
-Dims Builder::dims(TensorId t) const {
-  const Shape s = shape(t);
-  const Index all[] = {s.n, s.c, s.h, s.w};
-  return Dims(all, all + rank(t));
-}
-
-int Builder::axis_of(Index axis, int rank, const char* what) const {
-  if (axis < -rank || axis >= rank) {
-    fail(fmt::format("{} {} does not exist in an input of {} axes", what, axis, rank));
-  }
-  return static_cast<int>(axis < 0 ? axis + rank : axis);
-}
 
 void Builder::need_inputs(std::size_t least, std::size_t most) const {
   if (in_.size() < least || in_.size() > most) {
@@ -209,72 +155,12 @@ void Builder::need_inputs(std::size_t least, std::size_t most) const {
   }
 }
 
-TensorId Builder::new_tensor(const std::string& name, const Shape& shape, int rank) {
-  built_.net.tensors.push_back({name, shape, rank});
-  const auto id = static_cast<TensorId>(built_.net.tensors.size()) - 1;
-  blobs_[name] = id;
-  return id;
-}
-
-LayerId Builder::add(Op op, std::vector<TensorId> inputs, const std::vector<std::string>& outputs,
-                     int rank, std::vector<Blob> blobs) {
-  Layer layer;
-  layer.name = p_->name();
-  layer.type = p_->type();
-  layer.line = line_;
-  layer.op = std::move(op);
-  layer.inputs = std::move(inputs);
-  layer.blobs = std::move(blobs);
-  std::vector<Shape> shapes;
-  for (const TensorId t : layer.inputs) shapes.push_back(shape(t));
-  Inferred r;
-  try {
-    r = infer(layer.op, shapes, outputs.size(), layer.blobs);
-  } catch (const Error& e) {
-    fail(e.what());
-  }
-  layer.blobs.resize(r.blobs.size());
-  for (std::size_t i = 0; i < r.blobs.size(); ++i) layer.blobs[i].dims = r.blobs[i];
-  const int out_rank = rank != 0 ? rank : layer.inputs.empty() ? 4 : this->rank(layer.inputs[0]);
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    layer.outputs.push_back(new_tensor(outputs[i], r.outputs[i], out_rank));
-  }
-  built_.net.layers.push_back(std::move(layer));
-  return static_cast<LayerId>(built_.net.layers.size()) - 1;
-}
-
-LayerId Builder::simple(Op op, int rank, std::vector<Blob> blobs) {
-  return add(std::move(op), in_, {p_->top().begin(), p_->top().end()}, rank, std::move(blobs));
-}
-
-void Builder::opaque(const std::string& why, const std::vector<Dims>& dims) {
-  OpaqueOp op;
-  op.why = why;
-  for (const Dims& d : dims) {
-    const bool fits = d.size() <= 4 && checked_count(d) > 0;
-    op.shapes.push_back(fits ? to_shape(d) : Shape{0, 0, 0, 0});
-  }
-  const LayerId id = simple(std::move(op), 4);
-  for (std::size_t i = 0; i < dims.size() && i < built_.net.layers[at(id)].outputs.size(); ++i) {
-    built_.net.tensors[at(built_.net.layers[at(id)].outputs[i])].rank =
-        static_cast<int>(std::min<std::size_t>(4, dims[i].size()));
-  }
-  remark(fmt::format("cannot be run: {}", why));
-}
-
-TensorId Builder::reshaped(TensorId from, const Dims& dims, const std::string& name) {
-  const Shape s = to_shape(dims);
-  const Index n = s.n == shape(from).n ? 0 : s.n;
-  add(ReshapeOp{{n, s.c, s.h, s.w}}, {from}, {name}, static_cast<int>(dims.size()));
-  return last();
-}
-
 void Builder::slot(std::size_t blob, std::size_t source_blob, bool transpose) {
-  const auto id = static_cast<LayerId>(built_.net.layers.size()) - 1;
-  built_.slots.push_back({id, blob, p_->name(), source_blob, transpose});
+  const auto id = static_cast<LayerId>(net_.layers.size()) - 1;
+  slots_.push_back({id, blob, p_->name(), source_blob, transpose});
   const auto param = static_cast<int>(source_blob);
   if (param < p_->param_size() && !p_->param(param).name().empty()) {
-    built_.net.layers.back().blobs[blob].name = p_->param(param).name();
+    net_.layers.back().blobs[blob].name = p_->param(param).name();
   }
 }
 
@@ -282,46 +168,7 @@ void Builder::slots(std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) slot(i, i);
 }
 
-Blob Builder::constant(Index count, float value) {
-  Blob& blob = constants_[value == 0 ? 0 : 1][count];
-  if (blob.data == nullptr) {
-    constexpr Index kMost = Index{1} << 25;  // a broken file must not take all memory
-    constant_total_ += count;
-    if (constant_total_ > kMost) fail(fmt::format("{} channels are too many", count));
-    blob.dims = {count};
-    blob.data = std::make_shared<const std::vector<float>>(at(count), value);
-  }
-  return blob;
-}
-
 // ---------------------------------------------------------------- inputs
-
-void Builder::feed(const std::string& name, Dims dims, const std::string& type, int line) {
-  const auto given = options_.shapes.find(name);
-  if (given != options_.shapes.end()) {
-    dims = given->second;
-    fed_.insert(name);
-  } else if (options_.batch > 0 && !dims.empty()) {
-    if (first_batch_ == 0) first_batch_ = dims[0];
-    if (dims[0] == first_batch_) dims[0] = options_.batch;
-  }
-  LayerParameter layer;
-  layer.set_name(name);
-  layer.set_type(type);
-  const LayerParameter* const outer = p_;
-  const int outer_line = line_;
-  p_ = &layer;
-  line_ = line;
-  if (dims.empty() || dims.size() > 4) {
-    // Rank 5 does not fit a Shape: everything behind is unknown.
-    add(OpaqueOp{fmt::format("an input of {} axes", dims.size()), {}}, {}, {name});
-    remark(fmt::format("cannot be run: inputs have 1 to 4 axes, not {}", dims.size()));
-  } else {
-    add(InputOp{to_shape(dims)}, {}, {name}, static_cast<int>(dims.size()));
-  }
-  p_ = outer;
-  line_ = outer_line;
-}
 
 void Builder::net_inputs() {
   const NetParameter& net = parsed_.net;
@@ -342,7 +189,7 @@ void Builder::net_inputs() {
       throw Error(
           fmt::format("{}: the input \"{}\" has no shape in the file; give one with "
                       "--input-shape {}=N,C,H,W.",
-                      built_.net.file, name, name));
+                      net_.file, name, name));
     }
     feed(name, dims, "Input", 0);
   }
@@ -398,8 +245,8 @@ Dims Builder::data_dims(const LayerParameter& p, int top) const {
 void Builder::data_layer() {
   // Labels and unused images do not count as inputs: a top is fed when a layer reads it.
   for (int i = 0; i < p_->top_size(); ++i) {
-    blobs_.erase(p_->top(i));
-    lazy_[p_->top(i)] = {p_, line_, i};
+    tensors_.erase(p_->top(i));
+    lazy_[p_->top(i)] = {p_, current_.line, i};
     if (p_->type() == "Input") lazy_data(p_->top(i));
   }
 }
@@ -412,9 +259,8 @@ TensorId Builder::lazy_data(const std::string& name) {
   Dims dims = data_dims(*top.layer, top.top);
   const bool given = options_.shapes.contains(name);
   const LayerParameter* const outer = p_;
-  const int outer_line = line_;
-  p_ = top.layer;
-  line_ = top.line;
+  const int outer_line = current_.line;
+  take(top.layer, top.line);
   if (dims.empty() && !given) {
     if (top.top == 0) {
       fail(
@@ -431,9 +277,8 @@ TensorId Builder::lazy_data(const std::string& name) {
     }
     feed(name, dims, p_->type(), top.line);
   }
-  p_ = outer;
-  line_ = outer_line;
-  return blobs_.at(name);
+  if (outer != nullptr) take(outer, outer_line);
+  return tensors_.at(name);
 }
 
 // ---------------------------------------------------------------- convolution
@@ -490,8 +335,8 @@ void Builder::convolution() {
     add(op, {bottoms[i]}, {p_->top(static_cast<int>(i))}, 4);
     slots(op.bias ? 2 : 1);
     if (bottoms.size() == 1) continue;
-    for (std::size_t b = 0; b < built_.net.layers.back().blobs.size(); ++b) {
-      std::string& name = built_.net.layers.back().blobs[b].name;
+    for (std::size_t b = 0; b < net_.layers.back().blobs.size(); ++b) {
+      std::string& name = net_.layers.back().blobs[b].name;
       if (name.empty()) name = fmt::format("{}/{}", p_->name(), b);
     }
   }
@@ -617,7 +462,7 @@ void Builder::bn() {
                      : p.has_var_eps() ? p.var_eps()
                                        : 1e-5F},
          0, std::vector<Blob>(5));
-  built_.net.layers.back().blobs[2] = constant(1, 1);
+  net_.layers.back().blobs[2] = constant(1, 1);
   slot(0, 2);
   slot(1, 3);
   slot(3, 0);
@@ -631,7 +476,7 @@ void Builder::scale_or_bias(Index axis_field, Index num_axes, bool is_scale, boo
   const auto kind = is_scale ? BroadcastOp::Kind::mul : BroadcastOp::Kind::add;
   if (in_.size() == 1 && axis == 1 && num_axes == 1) {
     simple(AffineOp{});
-    Layer& layer = built_.net.layers.back();
+    Layer& layer = net_.layers.back();
     if (!is_scale) layer.blobs[0] = constant(from[1], 1);
     if (is_scale && !bias_term) layer.blobs[1] = constant(from[1], 0);
     if (is_scale) slot(0, 0);
@@ -1180,14 +1025,7 @@ bool is_judge(std::string_view type) {
 
 // ---------------------------------------------------------------- all layers
 
-void Builder::check_options() const {
-  if (options_.batch < 0) {
-    throw Error(fmt::format("a batch of {} was asked for; it must be 1 or more.", options_.batch));
-  }
-}
-
 Built Builder::run() {
-  check_options();
   const NetParameter& net = parsed_.net;
   for (const LayerParameter& layer : net.layer()) {
     if (is_judge(layer.type()) || layer.type() == "Silence") continue;
@@ -1195,8 +1033,7 @@ Built Builder::run() {
   }
   net_inputs();
   for (int i = 0; i < net.layer_size(); ++i) {
-    p_ = &net.layer(i);
-    line_ = parsed_.lines[at(i)];
+    take(&net.layer(i), parsed_.lines[at(i)]);
     if (is_judge(p_->type())) {
       dropped_.push_back(p_->name());
       continue;
@@ -1211,16 +1048,16 @@ Built Builder::run() {
     for (const std::string& bottom : p_->bottom()) {
       TensorId t = lazy_.contains(bottom) ? lazy_data(bottom) : -1;
       if (t < 0) {
-        const auto it = blobs_.find(bottom);
-        if (it == blobs_.end() && options_.shapes.contains(bottom)) {
+        const auto it = tensors_.find(bottom);
+        if (it == tensors_.end() && options_.shapes.contains(bottom)) {
           feed(bottom, {}, "Input", 0);  // its data layer belongs to the other phase
-        } else if (it == blobs_.end()) {
+        } else if (it == tensors_.end()) {
           fail(fmt::format(
               "its bottom \"{}\" is made by no layer before it in this phase; check the "
               "spelling, or feed it with --input-shape {}=N,C,H,W",
               bottom, bottom));
         }
-        t = blobs_.at(bottom);
+        t = tensors_.at(bottom);
       }
       in_.push_back(t);
       all_known = all_known && known(shape(t));
@@ -1245,42 +1082,17 @@ Built Builder::run() {
     }
   }
   // Outputs are what nobody reads, beside what is fed or silenced.
-  const auto readers = consumers(built_.net);
-  for (const Layer& layer : built_.net.layers) {
+  const auto readers = consumers(net_);
+  for (const Layer& layer : net_.layers) {
     if (layer.inputs.empty()) continue;
     for (const TensorId t : layer.outputs) {
-      if (readers[at(t)].empty() && !silenced_.contains(t)) built_.net.outputs.push_back(t);
+      if (readers[at(t)].empty() && !silenced_.contains(t)) net_.outputs.push_back(t);
     }
   }
-  const auto list = [&](const char* what, const std::vector<std::string>& names) {
-    if (names.empty()) return;
-    constexpr std::size_t kShown = 8;
-    const std::size_t shown = std::min(names.size(), kShown);
-    std::string text = fmt::format(
-        "{}: {} {}: {}", built_.net.file, names.size(), what,
-        fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
-    if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
-    built_.net.remarks.push_back(text + ".");
-  };
-  list("layers that judge or store results were left out", dropped_);
-  list("layers cannot be run as they follow a tensor of unknown shape", cut_);
-  for (const auto& [name, dims] : options_.shapes) {
-    if (!fed_.contains(name)) {
-      throw Error(
-          fmt::format("{}: a shape was given for \"{}\", which is no input of the network; "
-                      "check the name.",
-                      built_.net.file, name));
-    }
-  }
-  if (built_.net.outputs.empty()) {
-    throw Error(
-        fmt::format("{}: nothing is computed from the network's inputs; check the phase, or "
-                    "whether the file is the whole network.",
-                    built_.net.file));
-  }
-  sort_layers(built_.net);
-  infer_shapes(built_.net);
-  return std::move(built_);
+  remark_list("layers that judge or store results were left out", dropped_);
+  remark_list("layers cannot be run as they follow a tensor of unknown shape", cut_);
+  finish();
+  return {std::move(net_), std::move(slots_)};
 }
 
 }  // namespace

@@ -12,12 +12,10 @@
 #include "convprim/error.hpp"
 #include "selector/importers/caffe.hpp"
 #include "selector/importers/file.hpp"
-#include "selector/network_infer.hpp"
+#include "selector/importers/net_builder.hpp"
 
 namespace convprim::caffe {
 namespace {
-
-using Dims = std::vector<Index>;
 
 Dims dims_of(const BlobProto& blob) {
   if (blob.has_shape()) return {blob.shape().dim().begin(), blob.shape().dim().end()};
