@@ -8,11 +8,13 @@
 #include "convprim/error.hpp"
 #include "selector/importers/caffe.hpp"
 #include "selector/importers/file.hpp"
+#include "selector/importers/onnx.hpp"
 
 namespace convprim {
 namespace {
 
 constexpr std::size_t kLargestText = std::size_t{64} << 20;
+constexpr std::size_t kLargestModel = (std::size_t{1} << 31) - 1;  // protobuf's own limit
 
 }  // namespace
 
@@ -30,11 +32,22 @@ Network import_network_text(std::string_view text, const std::string& name,
       throw Error(
           fmt::format("{}: this is an HDF5 file, not a network; give the .prototxt.", name));
     case Content::binary:
+      if (onnx::looks_like(text)) {
+        if (!options.weights.empty()) {
+          throw Error(
+              fmt::format("{}: an ONNX model holds its own weights; leave --weights out.", name));
+        }
+        return onnx::import(text, name, options);
+      }
       throw Error(
           fmt::format("{}: this is a binary file, not a network in Caffe's text format; if "
                       "it holds weights, give it with --weights and the .prototxt here.",
                       name));
     case Content::text:
+      if (text.size() > kLargestText) {
+        throw Error(fmt::format("{}: {} MiB of text is no network; check the name.", name,
+                                text.size() >> 20));
+      }
       break;
   }
   caffe::Parsed parsed = caffe::parse_text(text, name);
@@ -45,7 +58,7 @@ Network import_network_text(std::string_view text, const std::string& name,
 }
 
 Network import_network(const std::string& path, const ImportOptions& options) {
-  return import_network_text(read_file(path, kLargestText), path, options);
+  return import_network_text(read_file(path, kLargestModel), path, options);
 }
 
 std::pair<std::string, std::vector<Index>> parse_input_shape(std::string_view text) {

@@ -1,0 +1,15 @@
+// ONNX tensors as constants.
+#pragma once
+
+#include <string>
+
+#include "selector/importers/onnx.hpp"
+#include "selector/onnx.pb.h"
+
+namespace convprim::onnx {
+
+/// The values of a tensor; `file` is the model's, for messages and for data that lies beside it.
+/// Throws Error.
+Constant to_constant(const TensorProto& tensor, const std::string& file);
+
+}  // namespace convprim::onnx
