@@ -19,6 +19,9 @@ struct Overloaded : F... {
   using F::operator()...;
 };
 
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
+
 constexpr Index kMaxField = Index{1} << 30;  // kernels, strides and the like: no product overflows
 
 [[noreturn]] void fail(const std::string& clause) { throw Error(clause); }

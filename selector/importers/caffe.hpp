@@ -46,7 +46,7 @@ struct Built {
 /// Builds the network, with shapes.
 Built build(const Parsed& parsed, const std::string& file, const ImportOptions& options);
 
-/// Fills the slots from a .caffemodel.
-void load_weights(Built& built, const std::string& path);
+/// Fills the slots from the bytes of a .caffemodel; `file` is its name, for messages.
+void load_weights(Built& built, std::string_view bytes, const std::string& file);
 
 }  // namespace convprim::caffe

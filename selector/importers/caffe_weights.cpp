@@ -62,9 +62,7 @@ std::shared_ptr<const std::vector<float>> values_of(const BlobProto& blob, const
   return std::make_shared<const std::vector<float>>(std::move(values));
 }
 
-NetParameter read_model(const std::string& path) {
-  constexpr std::size_t kLargest = (std::size_t{1} << 31) - 1;  // protobuf's own limit
-  const std::string bytes = read_file(path, kLargest);
+NetParameter read_model(std::string_view bytes, const std::string& path) {
   switch (content_of(bytes)) {
     case Content::empty:
       throw Error(fmt::format("{}: the file is empty; give a .caffemodel.", path));
@@ -99,8 +97,8 @@ NetParameter read_model(const std::string& path) {
 
 }  // namespace
 
-void load_weights(Built& built, const std::string& path) {
-  const NetParameter model = read_model(path);
+void load_weights(Built& built, std::string_view bytes, const std::string& path) {
+  const NetParameter model = read_model(bytes, path);
   // Layers of one name are matched in order: the first of the file with the first of the network.
   std::map<std::string, std::vector<const LayerParameter*>> by_name;
   for (const LayerParameter& layer : model.layer()) {

@@ -53,7 +53,9 @@ Network import_network_text(std::string_view text, const std::string& name,
   caffe::Parsed parsed = caffe::parse_text(text, name);
   caffe::filter_phase(parsed, name, options);
   caffe::Built built = caffe::build(parsed, name, options);
-  if (!options.weights.empty()) caffe::load_weights(built, options.weights);
+  if (!options.weights.empty()) {
+    caffe::load_weights(built, read_file(options.weights, kLargestModel), options.weights);
+  }
   return std::move(built.net);
 }
 
