@@ -180,8 +180,4 @@ void clear_tile(bool ki, Index channels, Index pixels, float* tile, Index ld) {
   }
 }
 
-const char* reject_cut_blocks(Layout in, const Scenario& s) {
-  return s.g > 1 && s.cg() % block(in) != 0 ? "groups cut the input's channel blocks" : nullptr;
-}
-
 }  // namespace convprim::gemm

@@ -144,7 +144,4 @@ void clear_tile(bool ki, Index channels, Index pixels, float* tile, Index ld);
 /// Floats rounded up to whole cache lines.
 constexpr Index cache_lines(Index floats) { return (floats + 15) / 16 * 16; }
 
-/// Why blocked input does not do: nullptr, or that groups cut its blocks.
-const char* reject_cut_blocks(Layout in, const Scenario& s);
-
 }  // namespace convprim::gemm
