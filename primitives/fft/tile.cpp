@@ -19,11 +19,11 @@
 // operands. Source: Zlateski, Jia, Li, Durand, arXiv 1809.07851 (its "regular" and "Gauss" FFT).
 // The transforms are ours: these rows need no FFTW.
 #include <algorithm>
-#include <vector>
 
 #include "buffer.hpp"
 #include "convprim/cpu.hpp"
 #include "kernels/kernels.hpp"
+#include "primitives/fft/spectral_filter.hpp"
 #include "primitives/registry.hpp"
 #include "threads.hpp"
 
@@ -58,11 +58,10 @@ struct Geometry {
         tiles_x((s.ow + out_w - 1) / out_w),
         tiles(s.n * tiles_y * tiles_x),
         c_vectors((s.c + lanes - 1) / lanes),
-        group_vectors((s.mg() + lanes - 1) / lanes),
+        group_vectors(SpectralFilter::group_vectors(s)),
         m_vectors(s.g * group_vectors) {
     x_position = planes * c_vectors * lanes;
     y_position = 2 * m_vectors * lanes;
-    packed_floats = frequencies * m_vectors * lanes * s.cg() * planes;
     const auto& products = *kernels::active().complex;
     const Index unit = v.gauss ? products.gauss_positions : products.positions;
     const Index per_tile = frequencies * (x_position + y_position);
@@ -88,7 +87,7 @@ struct Geometry {
   Index group_vectors, m_vectors;  // vectors of output channels in a group, in all
   Index x_position, y_position;    // floats of one tile at one frequency
   Index x_frequency, y_frequency;  // floats from one frequency to the next
-  Index packed_floats, block;      // block: tiles transformed at a time
+  Index block;                     // tiles transformed at a time
   Index tile_floats, scratch_floats;
 };
 
@@ -104,15 +103,10 @@ class TileFftConvolution final : public Convolution {
         in_(strides(row.in, s.in())),
         residual_(strides(row.out, s.out())),
         out_(strides(row.out, s.out(), options.slice)),
-        filter_(static_cast<std::size_t>(g_.packed_floats)),
+        filter_(s, g_.frequencies, 1, v_.gauss),
         bias_(Buffer::zeros(static_cast<std::size_t>(g_.m_vectors * g_.lanes))) {
-    const Index width = kernels_.complex->vectors;
-    for (Index group = 0; group < s.g; ++group) {
-      for (Index v = 0; v < g_.group_vectors; v += width) {
-        panels_.push_back(
-            {group, group * g_.group_vectors + v, std::min(width, g_.group_vectors - v)});
-      }
-      if (weights.bias != nullptr) {
+    if (weights.bias != nullptr) {
+      for (Index group = 0; group < s.g; ++group) {
         std::copy_n(weights.bias + group * s.mg(), s.mg(),
                     bias_.data() + group * g_.group_vectors * g_.lanes);
       }
@@ -129,7 +123,7 @@ class TileFftConvolution final : public Convolution {
     auto* x = static_cast<float*>(args.workspace);
     float* y = x + g_.frequencies * g_.x_frequency;
     float* scratch = y + g_.frequencies * g_.y_frequency;
-    const auto panels = static_cast<Index>(panels_.size());
+    const auto panels = static_cast<Index>(filter_.panels().size());
     parallel(threads_, [&](int thread, int team) {
       float* own = scratch + thread * g_.thread_floats();
       for (Index first = 0; first < g_.tiles; first += g_.block) {
@@ -142,7 +136,9 @@ class TileFftConvolution final : public Convolution {
         team_barrier(team);
         const Range products = share(g_.frequencies * panels, thread, team);
         for (Index i = products.begin; i < products.end; ++i) {
-          multiply(i / panels, panels_[static_cast<std::size_t>(i % panels)], count, x, y);
+          filter_.multiply(i / panels, filter_.panels()[static_cast<std::size_t>(i % panels)],
+                           count, x, {g_.x_frequency, g_.x_position}, 0, y,
+                           {g_.y_frequency, g_.y_position});
         }
         team_barrier(team);
         // The next block's input may be transformed meanwhile: x has been read, y is written only
@@ -157,10 +153,6 @@ class TileFftConvolution final : public Convolution {
   }
 
  private:
-  struct Panel {
-    Index group, vector, vectors;
-  };
-
   /// Where a tile begins, in output coordinates.
   struct Place {
     Index n, y, x;
@@ -171,21 +163,21 @@ class TileFftConvolution final : public Convolution {
             in_image % g_.tiles_x * g_.out_w};
   }
 
-  /// Spectra of the filters, conjugated (the kernel is not flipped) and scaled by 1/T^2.
+  /// Transforms the filters, scaled by 1/T^2.
   void pack(const float* filter) {
     const float scale = 1.0F / static_cast<float>(g_.t * g_.t);
-    const auto panels = static_cast<Index>(panels_.size());
-    Buffer scratch(static_cast<std::size_t>(
-        threads_ * (2 * g_.frequencies * g_.lanes + g_.tile_floats + g_.scratch_floats)));
+    const auto panels = static_cast<Index>(filter_.panels().size());
+    const Index own = g_.tile_floats + g_.scratch_floats + 2 * g_.frequencies * g_.lanes;
+    Buffer scratch(static_cast<std::size_t>(threads_ * own));
     parallel(threads_, [&](int thread, int team) {
-      float* tile = scratch.data() + static_cast<Index>(scratch.size()) / threads_ * thread;
+      float* tile = scratch.data() + thread * own;
       float* work = tile + g_.tile_floats;
       float* spectrum = work + g_.scratch_floats;
       const Range mine = share(panels * s_.cg(), thread, team);
       for (Index i = mine.begin; i < mine.end; ++i) {
-        const Panel& panel = panels_[static_cast<std::size_t>(i / s_.cg())];
+        const auto& panel = filter_.panels()[static_cast<std::size_t>(i / s_.cg())];
+        const Index c = i % s_.cg();
         for (Index v = 0; v < panel.vectors; ++v) {
-          const Index c = i % s_.cg();
           const Index k = (panel.vector - panel.group * g_.group_vectors + v) * g_.lanes;
           const Index valid = std::min(g_.lanes, s_.mg() - k);
           std::fill_n(tile, g_.tile_floats, 0.0F);
@@ -199,42 +191,13 @@ class TileFftConvolution final : public Convolution {
             }
           }
           g_.transform.forward(tile, spectrum, {2 * g_.lanes, g_.lanes}, false, work);
-          const Index step = panel.vectors * g_.lanes;  // from plane to plane
           for (Index f = 0; f < g_.frequencies; ++f) {
-            float* to = filter_.data() + filter_at(f, panel) + c * g_.planes * step + v * g_.lanes;
-            for (Index lane = 0; lane < g_.lanes; ++lane) {
-              const float re = spectrum[2 * f * g_.lanes + lane];
-              const float im = -spectrum[(2 * f + 1) * g_.lanes + lane];
-              to[lane] = re;
-              to[step + lane] = v_.gauss ? im - re : im;
-              if (v_.gauss) to[2 * step + lane] = re + im;
-            }
+            const float* at = spectrum + 2 * f * g_.lanes;
+            filter_.put(f, panel, v, 0, c, at, at + g_.lanes);
           }
         }
       }
     });
-  }
-
-  Index filter_at(Index frequency, const Panel& panel) const {
-    return (frequency * g_.m_vectors + panel.vector) * g_.lanes * s_.cg() * g_.planes;
-  }
-
-  void multiply(Index frequency, const Panel& panel, Index tiles, const float* x, float* y) const {
-    kernels::ComplexProduct p{};
-    p.filter = filter_.data() + filter_at(frequency, panel);
-    p.x = x + frequency * g_.x_frequency + panel.group * s_.cg();
-    p.x_position = g_.x_position;
-    p.x_plane = g_.c_vectors * g_.lanes;
-    p.y = y + frequency * g_.y_frequency + panel.vector * g_.lanes;
-    p.y_position = g_.y_position;
-    p.y_plane = g_.m_vectors * g_.lanes;
-    p.taps = 1;
-    p.channels = s_.cg();
-    p.positions = tiles;
-    p.vectors = static_cast<int>(panel.vectors);
-    // Panels follow one another in memory; the last one's successor is never read, only asked for.
-    p.next = p.filter + p.channels * g_.planes * panel.vectors * g_.lanes;
-    (v_.gauss ? kernels_.complex->gauss_product : kernels_.complex->product)(p);
   }
 
   void transform_input(const float* in, Index tile, Index vector, float* x, float* own) const {
@@ -342,8 +305,8 @@ class TileFftConvolution final : public Convolution {
   int threads_;
   Epilogue epilogue_;
   Strides in_, residual_, out_;
-  Buffer filter_, bias_;
-  std::vector<Panel> panels_;
+  SpectralFilter filter_;
+  Buffer bias_;
 };
 
 const char* reject(const Primitive& row, const Scenario& s) {
@@ -352,7 +315,8 @@ const char* reject(const Primitive& row, const Scenario& s) {
   const int size = kernels::active().fft->tiles[v.tile].size;
   if (s.span_h() > size || s.span_w() > size) return "the kernel is larger than the tile";
   const Geometry g(s, v, 1);
-  if (static_cast<std::size_t>(g.packed_floats) > kPackedLimit / 4) {
+  if (static_cast<std::size_t>(SpectralFilter::floats(s, g.frequencies, 1, v.gauss)) >
+      kPackedLimit / 4) {
     return "the spectra of the filters exceed 1 GiB";
   }
   if (static_cast<std::size_t>(g.spectra_floats()) > kWorkspaceLimit / 4) {
