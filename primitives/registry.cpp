@@ -23,6 +23,9 @@ std::vector<const Primitive*> collect() {
   add(kn2_as_rows());
   add(kn2_aa_rows());
   add(fft_tile_rows());
+#ifdef CONVPRIM_HAVE_FFT
+  add(fft_whole_rows());
+#endif
 #ifdef CONVPRIM_HAVE_ONEDNN
   add(onednn_rows());
 #endif

@@ -20,6 +20,9 @@ std::span<const Primitive> mec_rows();
 std::span<const Primitive> mec_aa_rows();
 std::span<const Primitive> conv_1x1_rows();
 std::span<const Primitive> fft_tile_rows();
+#ifdef CONVPRIM_HAVE_FFT
+std::span<const Primitive> fft_whole_rows();
+#endif
 #ifdef CONVPRIM_HAVE_ONEDNN
 std::span<const Primitive> onednn_rows();
 #endif
