@@ -1,4 +1,5 @@
 // Kernels of the FFT convolutions against sums in double, for the instruction set in use.
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <numbers>
