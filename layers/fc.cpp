@@ -111,8 +111,10 @@ class FullyConnected final : public PreparedLayer {
   void run_panel(const Panel& panel, const float* in, float* out) const {
     const auto& kernel = *kernels::active().fc;
     const Index width = panel.vecs * lanes_, first = panel.vec * lanes_;
-    const Index tile = kernel.images;
-    const Index piece = images_ <= tile ? k_ : kPiece;
+    // As few passes as can be, of even height.
+    const Index passes = (images_ + kernel.images - 1) / kernel.images;
+    const Index tile = (images_ + passes - 1) / passes;
+    const Index piece = passes == 1 ? k_ : kPiece;
     for (Index k = 0; k < k_; k += piece) {
       const bool last = k + piece >= k_;
       for (Index n = 0; n < images_; n += tile) {

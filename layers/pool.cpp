@@ -3,6 +3,7 @@
 // Windows are cut to the image when the layer is made ready; the kernels see first rows and counts.
 // Threads share the output rows of all planes (CHW, HCW, blocked) or images (HWC).
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "buffer.hpp"
@@ -65,12 +66,17 @@ class Pool final : public PreparedLayer {
                  op_.count_padding);
     x_ = windows(in_shape_.w, out_shape_.w, op_.kw, op_.sw, op_.pl, op_.pr, op_.dw,
                  op_.count_padding);
+    whole_window_ = out_shape_.h == 1 && out_shape_.w == 1 && y_.count[0] == in_shape_.h &&
+                    x_.count[0] == in_shape_.w && op_.dh == 1 && op_.dw == 1;
     // Vectors of scales are read whole.
     x_.scale.resize(x_.scale.size() + 16, 0.0F);
     if (planes()) {
       line_ = line_floats();
       // Lines of a chunk stay in the first-level cache.
-      chunk_ = std::clamp<Index>(4096 / line_, 1, out_shape_.h);
+      const Index rows = layout_ == Layout::chw ? out_shape_.h : out_shape_.c;
+      chunk_ = std::clamp<Index>(4096 / line_, 1, rows);
+      channels_.resize(static_cast<std::size_t>(out_shape_.c));
+      std::iota(channels_.begin(), channels_.end(), 0);
     }
   }
 
@@ -96,7 +102,7 @@ class Pool final : public PreparedLayer {
 
  private:
   bool planes() const { return layout_ == Layout::chw || layout_ == Layout::hcw; }
-  bool whole_planes() const { return op_.global && layout_ == Layout::chw; }
+  bool whole_planes() const { return whole_window_ && layout_ == Layout::chw; }
   bool max() const { return op_.method == Method::max; }
 
   /// Floats of a padded row, as far as whole vectors of windows read it.
@@ -120,31 +126,83 @@ class Pool final : public PreparedLayer {
   }
 
   void run_planes(const float* in, float* out, float* scratch, int thread, int team) const {
-    const auto& kernels = *kernels::active().pool;
-    const kernels::PoolPlane plane = {
-        in_shape_.w,     out_shape_.w,    op_.kw,          op_.sw,        op_.dw,
-        op_.pl,          op_.dh,          in_.h_stride,    out_.h_stride, y_.first.data(),
-        y_.count.data(), y_.scale.data(), x_.scale.data(), line_,
-    };
     std::fill_n(scratch, line_ * chunk_, max() ? -std::numeric_limits<float>::infinity() : 0.0F);
-    for_rows(in_shape_.n * in_shape_.c, thread, team, [&](Index plane_id, Index begin, Index end) {
-      const Index n = plane_id / in_shape_.c, c = plane_id % in_shape_.c;
-      float* to = out + out_.at(n, c, 0, 0);
-      for (Index y = begin; y < end; y += chunk_) {
-        const auto body = max() ? kernels.max_plane : kernels.avg_plane;
-        body(plane, in + in_.at(n, c, 0, 0), to, y, std::min(y + chunk_, end), scratch);
-      }
-      if (max() && (x_.empty || y_.empty)) clear_empty(to, begin, end);
-    });
+    if (layout_ == Layout::chw) {
+      run_chw(in, out, scratch, thread, team);
+    } else {
+      run_hcw(in, out, scratch, thread, team);
+    }
+  }
+
+  /// The rows of each plane.
+  void run_chw(const float* in, float* out, float* scratch, int thread, int team) const {
+    kernels::PoolPlane list = columns();
+    list.in_step = op_.dh * in_.h_stride;
+    list.in_h = in_.h_stride;
+    list.out_h = out_.h_stride;
+    list.row = y_.first.data();
+    list.rows = y_.count.data();
+    list.scale_y = y_.scale.data();
+    list.y_step = 1;
+    for_rows(in_shape_.n * in_shape_.c, out_shape_.h, thread, team,
+             [&](Index plane, Index begin, Index end) {
+               const Index n = plane / in_shape_.c, c = plane % in_shape_.c;
+               float* to = out + out_.at(n, c, 0, 0);
+               run_list(list, in + in_.at(n, c, 0, 0), to, begin, end, scratch);
+               if (!max() || !(x_.empty || y_.empty)) return;
+               for (Index y = begin; y < end; ++y) clear_empty(to + y * out_.h_stride, y);
+             });
+  }
+
+  /// Row y of each channel: they lie side by side.
+  void run_hcw(const float* in, float* out, float* scratch, int thread, int team) const {
+    kernels::PoolPlane list = columns();
+    list.in_step = op_.dh * in_.h_stride;
+    list.in_h = in_.c_stride;
+    list.out_h = out_.c_stride;
+    list.row = channels_.data();
+    list.y_step = 0;
+    for_rows(in_shape_.n * out_shape_.h, in_shape_.c, thread, team,
+             [&](Index row, Index begin, Index end) {
+               const Index n = row / out_shape_.h, y = row % out_shape_.h;
+               const auto at = static_cast<std::size_t>(y);
+               list.rows = &y_.count[at];
+               list.scale_y = &y_.scale[at];
+               float* to = out + out_.at(n, 0, y, 0);
+               run_list(list, in + in_.at(n, 0, y_.first[at], 0), to, begin, end, scratch);
+               if (!max() || !(x_.empty || y_.empty)) return;
+               for (Index c = begin; c < end; ++c) clear_empty(to + c * out_.c_stride, y);
+             });
+  }
+
+  /// What CHW and HCW have in common.
+  kernels::PoolPlane columns() const {
+    kernels::PoolPlane list = {};
+    list.w = in_shape_.w;
+    list.ow = out_shape_.w;
+    list.kw = op_.kw;
+    list.sw = op_.sw;
+    list.dw = op_.dw;
+    list.pl = op_.pl;
+    list.scale_x = x_.scale.data();
+    list.line = line_;
+    return list;
+  }
+
+  void run_list(const kernels::PoolPlane& list, const float* in, float* out, Index begin, Index end,
+                float* scratch) const {
+    const auto& kernels = *kernels::active().pool;
+    const auto body = max() ? kernels.max_plane : kernels.avg_plane;
+    for (Index i = begin; i < end; i += chunk_) {
+      body(list, in, out, i, std::min(i + chunk_, end), scratch);
+    }
   }
 
   /// The maximum of nothing is 0.
-  void clear_empty(float* plane, Index begin, Index end) const {
-    for (Index y = begin; y < end; ++y) {
-      for (Index x = 0; x < out_shape_.w; ++x) {
-        if (y_.count[static_cast<std::size_t>(y)] * x_.count[static_cast<std::size_t>(x)] == 0) {
-          plane[y * out_.h_stride + x] = 0;
-        }
+  void clear_empty(float* row, Index y) const {
+    for (Index x = 0; x < out_shape_.w; ++x) {
+      if (y_.count[static_cast<std::size_t>(y)] * x_.count[static_cast<std::size_t>(x)] == 0) {
+        row[x] = 0;
       }
     }
   }
@@ -167,22 +225,22 @@ class Pool final : public PreparedLayer {
         in_.block > 1 || in_shape_.n * out_shape_.h >= 4 * team ? 1 : (channels + 63) / 64;
     const Index blocks = in_.block > 1 ? blocks_of(layout_, in_shape_) : groups;
     const Index step = in_.block > 1 ? in_.block : groups > 1 ? 64 : channels;
-    for_rows(in_shape_.n * blocks, thread, team, [&](Index id, Index begin, Index end) {
-      const Index n = id / blocks, c = id % blocks * step;
-      const Index width = in_.block > 1 ? step : std::min(step, channels - c);
-      for (Index y = begin; y < end; ++y) {
-        const std::size_t at = static_cast<std::size_t>(y);
-        const auto body = max() ? kernels.max_pixels : kernels.avg_pixels;
-        body(row, in + in_.at(n, c, y_.first[at], 0), y_.count[at], out + out_.at(n, c, y, 0),
-             width, y_.scale[at]);
-      }
-    });
+    for_rows(in_shape_.n * blocks, out_shape_.h, thread, team,
+             [&](Index id, Index begin, Index end) {
+               const Index n = id / blocks, c = id % blocks * step;
+               const Index width = in_.block > 1 ? step : std::min(step, channels - c);
+               for (Index y = begin; y < end; ++y) {
+                 const std::size_t at = static_cast<std::size_t>(y);
+                 const auto body = max() ? kernels.max_pixels : kernels.avg_pixels;
+                 body(row, in + in_.at(n, c, y_.first[at], 0), y_.count[at],
+                      out + out_.at(n, c, y, 0), width, y_.scale[at]);
+               }
+             });
   }
 
-  /// body(plane, first row, last row) for this thread's part of the output rows of all planes.
+  /// body(plane, first row, last row) for this thread's part of the rows of all planes.
   template <class Body>
-  void for_rows(Index planes, int thread, int team, Body body) const {
-    const Index rows = out_shape_.h;
+  static void for_rows(Index planes, Index rows, int thread, int team, Body body) {
     const Range r = share(planes * rows, thread, team);
     for (Index i = r.begin; i < r.end;) {
       const Index plane = i / rows, begin = i % rows;
@@ -233,7 +291,9 @@ class Pool final : public PreparedLayer {
   int threads_;
   bool mask_;
   Axis y_, x_;
+  bool whole_window_ = false;
   Index line_ = 0, chunk_ = 0;
+  std::vector<std::ptrdiff_t> channels_;  // 0, 1, 2...
 };
 
 const char* reject(const LayerImpl&, const LayerProblem& p) {

@@ -97,25 +97,64 @@ CONVPRIM_INLINE void finish_rows(const PoolPlane& p, float* out, std::ptrdiff_t 
     float* to = out + y * p.out_h;
     for (std::ptrdiff_t x = 0; x < p.ow; x += kLanes) {
       Vec v = join_columns<F, K, S>(p, line + x * (S > 0 ? S : p.sw));
-      if constexpr (F::kScaled) v = v * (p.scale_y[y] * load(p.scale_x + x));
+      if constexpr (F::kScaled) v = v * (p.scale_y[y * p.y_step] * load(p.scale_x + x));
       store_part(to + x, v, p.ow - x);
     }
+  }
+}
+
+/// Rows that fit into a register with a lane to spare, which holds what the method ignores: the
+/// columns are combined by permutations of the joined rows, without scratch memory. K columns, or
+/// kw if K is 0.
+template <class F, int K>
+CONVPRIM_INLINE void small_rows(const PoolPlane& p, const float* in, float* out,
+                                std::ptrdiff_t begin, std::ptrdiff_t end) {
+  constexpr std::ptrdiff_t kMost = 8;
+  const std::ptrdiff_t kw = K > 0 ? K : p.kw;
+  const VecI lane = lane_numbers();
+  const int w = static_cast<int>(p.w);
+  VecI index[kMost];
+  for (std::ptrdiff_t j = 0; j < kw; ++j) {
+    const VecI x = lane * static_cast<int>(p.sw) + static_cast<int>(j * p.dw - p.pl);
+    index[j] = ((x >= 0) & (x < w)) ? x : VecI{} + w;
+  }
+  for (std::ptrdiff_t y = begin; y < end; ++y) {
+    const float* row = in + p.row[y] * p.in_h;
+    const std::ptrdiff_t rows = p.rows[y * p.y_step];
+    Vec v = F::start();
+    if (rows == 3) {
+      v = F::join(F::join(load_part(row, w), load_part(row + p.in_step, w)),
+                  load_part(row + 2 * p.in_step, w));
+    } else {
+      for (std::ptrdiff_t r = 0; r < rows; ++r) v = F::join(v, load_part(row + r * p.in_step, w));
+    }
+    v = lane < w ? v : F::start();
+    Vec sum = __builtin_shuffle(v, index[0]);
+    CONVPRIM_UNROLL
+    for (std::ptrdiff_t j = 1; j < kw; ++j) sum = F::join(sum, __builtin_shuffle(v, index[j]));
+    if constexpr (F::kScaled) sum = sum * (p.scale_y[y * p.y_step] * load(p.scale_x));
+    store_part(out + y * p.out_h, sum, p.ow);
   }
 }
 
 template <class F>
 void plane(const PoolPlane& p, const float* in, float* out, std::ptrdiff_t begin,
            std::ptrdiff_t end, float* scratch) {
+  // SSE has no permutation by a variable.
+  if (kLanes >= 8 && p.w < kLanes && p.ow <= kLanes && p.kw <= 8) {
+    if (p.kw == 3) return small_rows<F, 3>(p, in, out, begin, end);
+    if (p.kw == 2) return small_rows<F, 2>(p, in, out, begin, end);
+    return small_rows<F, 0>(p, in, out, begin, end);
+  }
   for (std::ptrdiff_t y = begin; y < end; ++y) {
     const float* first = in + p.row[y] * p.in_h;
     float* line = scratch + (y - begin) * p.line + p.pl;
-    const std::ptrdiff_t step = p.dh * p.in_h;
-    switch (p.rows[y]) {
+    switch (p.rows[y * p.y_step]) {
       case 2:
-        join_rows<F, 2>(first, step, 2, line, p.w);
+        join_rows<F, 2>(first, p.in_step, 2, line, p.w);
         break;
       case 3:
-        join_rows<F, 3>(first, step, 3, line, p.w);
+        join_rows<F, 3>(first, p.in_step, 3, line, p.w);
         break;
       case 0: {
         const Vec nothing = F::start();
@@ -123,7 +162,7 @@ void plane(const PoolPlane& p, const float* in, float* out, std::ptrdiff_t begin
         break;
       }
       default:
-        join_rows<F, 0>(first, step, p.rows[y], line, p.w);
+        join_rows<F, 0>(first, p.in_step, p.rows[y * p.y_step], line, p.w);
     }
   }
   if (p.sw == 1) {
@@ -243,12 +282,16 @@ float run(const float* in, std::ptrdiff_t n) {
     for (int k = 0; k < kChains; ++k) acc[k] = F::join(acc[k], load(in + i + k * kLanes));
   }
   for (; i + kLanes <= n; i += kLanes) acc[0] = F::join(acc[0], load(in + i));
-  const Vec v = F::join(F::join(acc[0], acc[1]), F::join(acc[2], acc[3]));
-  float r = v[0];
+  if (i < n) {
+    const Vec rest = load_part(in + i, n - i);
+    acc[1] = F::join(acc[1], lane_numbers() < static_cast<int>(n - i) ? rest : F::start());
+  }
+  Vec v = F::join(F::join(acc[0], acc[1]), F::join(acc[2], acc[3]));
   CONVPRIM_UNROLL
-  for (int l = 1; l < kLanes; ++l) r = F::template join<float>(r, v[l]);
-  for (; i < n; ++i) r = F::template join<float>(r, in[i]);
-  return r;
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    v = F::join(v, __builtin_shuffle(v, lane_numbers() ^ half));
+  }
+  return v[0];
 }
 
 }  // namespace

@@ -5,16 +5,18 @@
 
 namespace convprim::kernels {
 
-/// Rows of one image plane whose columns are contiguous (CHW, HCW).
+/// A list of output rows whose columns are contiguous (CHW, HCW): of one plane, or row y of all
+/// channels.
 struct PoolPlane {
   std::ptrdiff_t w, ow;           ///< columns
   std::ptrdiff_t kw, sw, dw, pl;  ///< window, stride, dilation and left padding in columns
-  std::ptrdiff_t dh;              ///< dilation in rows
-  std::ptrdiff_t in_h, out_h;     ///< from one row to the next
-  const std::ptrdiff_t* row;      ///< each output row's first input row inside the image
+  std::ptrdiff_t in_step;         ///< between the input rows of one window
+  std::ptrdiff_t in_h, out_h;     ///< from one row of the list to the next
+  const std::ptrdiff_t* row;      ///< each output row's first input row, in units of in_h
   const std::ptrdiff_t* rows;     ///< and its number of rows
   const float* scale_y;           ///< average: one over the rows to divide by, of each output row
-  const float* scale_x;           ///< and of the columns, with room for a whole vector at the end
+  std::ptrdiff_t y_step;          ///< 0 if all output rows have the same rows and scale_y
+  const float* scale_x;           ///< one over the columns, with room for a vector at the end
   std::ptrdiff_t line;            ///< floats of a padded row in the scratch memory: all that
                                   ///< whole vectors of windows read
 };
@@ -33,7 +35,7 @@ struct PoolPixels {
 };
 
 struct PoolKernels {
-  /// Output rows [begin, end) of one plane. `scratch` holds (end - begin) lines, filled with what
+  /// Output rows [begin, end) of the list. `scratch` holds (end - begin) lines, filled with what
   /// the method ignores (-infinity or 0).
   void (*max_plane)(const PoolPlane&, const float* in, float* out, std::ptrdiff_t begin,
                     std::ptrdiff_t end, float* scratch);
