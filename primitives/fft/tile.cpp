@@ -13,12 +13,18 @@
 //     frequencies x panels of outputs:      multiply
 //     tiles x vectors of output channels:   transform back, epilogue, store
 //
-// each of the three shared out among the threads. A vector's lanes are channels throughout, so that
-// the transforms are plain vector code; channel-major layouts are transposed on the way in and out.
-// The Gauss rows take three real products for a complex one, at the price of a third plane in both
-// operands. Source: Zlateski, Jia, Li, Durand, arXiv 1809.07851 (its "regular" and "Gauss" FFT).
-// The transforms are ours: these rows need no FFTW.
+// A stride makes phases: the pixels at (y*sh + a, x*sw + b) are an image of their own for each a <
+// sh, b < sw, and the taps that meet them a small dense kernel. The convolution is the sum over the
+// phases at stride 1, so that phases are treated as further channels (a polyphase decomposition);
+// those without taps are left out. c above runs over the phases of all channels, phase by phase.
+//
+// Each of the three loops is shared out among the threads. A vector's lanes are channels
+// throughout, so that the transforms are plain vector code; channel-major layouts are transposed on
+// the way in and out. The Gauss rows take three real products for a complex one, at the price of a
+// third plane in both operands. Source: Zlateski, Jia, Li, Durand, arXiv 1809.07851 (its "regular"
+// and "Gauss" FFT). The transforms are ours: these rows need no FFTW.
 #include <algorithm>
+#include <vector>
 
 #include "buffer.hpp"
 #include "convprim/cpu.hpp"
@@ -44,6 +50,18 @@ Index round_up(Index x, Index unit) { return (x + unit - 1) / unit * unit; }
 /// An odd number of cache lines: frequencies then fall into different cache sets.
 Index odd_lines(Index floats) { return round_up(floats, 16) | 16; }
 
+/// Phases along one axis that have taps: the residues of the taps' places modulo the stride.
+std::vector<Index> phases_of(Index kernel, Index dilation, Index stride) {
+  std::vector<Index> all;
+  for (Index i = 0; i < std::min(kernel, stride); ++i) all.push_back(i * dilation % stride);
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
+
+/// Places that a phase's kernel spans.
+Index phase_span(Index span, Index stride) { return (span - 1) / stride + 1; }
+
 /// Extents that follow from the scenario, the row and the instruction set.
 struct Geometry {
   Geometry(const Scenario& s, const Variant& v, int threads)
@@ -52,14 +70,18 @@ struct Geometry {
         planes(v.gauss ? 3 : 2),
         t(transform.size),
         frequencies(transform.frequencies),
-        out_h(t - s.span_h() + 1),
-        out_w(t - s.span_w() + 1),
+        phases_y(phases_of(s.kh, s.dh, s.sh)),
+        phases_x(phases_of(s.kw, s.dw, s.sw)),
+        dense(s),
+        out_h(t - phase_span(s.span_h(), s.sh) + 1),
+        out_w(t - phase_span(s.span_w(), s.sw) + 1),
         tiles_y((s.oh + out_h - 1) / out_h),
         tiles_x((s.ow + out_w - 1) / out_w),
         tiles(s.n * tiles_y * tiles_x),
-        c_vectors((s.c + lanes - 1) / lanes),
         group_vectors(SpectralFilter::group_vectors(s)),
         m_vectors(s.g * group_vectors) {
+    dense.c *= static_cast<Index>(phases_y.size() * phases_x.size());
+    c_vectors = (dense.c + lanes - 1) / lanes;
     x_position = planes * c_vectors * lanes;
     y_position = 2 * m_vectors * lanes;
     const auto& products = *kernels::active().complex;
@@ -81,10 +103,12 @@ struct Geometry {
 
   const kernels::TileFft& transform;
   Index lanes, planes, t, frequencies;
+  std::vector<Index> phases_y, phases_x;
+  Scenario dense;                  // with the phases as channels
   Index out_h, out_w;              // outputs of one tile
   Index tiles_y, tiles_x, tiles;   // tiles of an image, of the batch
-  Index c_vectors;                 // vectors of input channels
   Index group_vectors, m_vectors;  // vectors of output channels in a group, in all
+  Index c_vectors = 0;             // vectors of input channels, phases included
   Index x_position, y_position;    // floats of one tile at one frequency
   Index x_frequency, y_frequency;  // floats from one frequency to the next
   Index block;                     // tiles transformed at a time
@@ -103,7 +127,7 @@ class TileFftConvolution final : public Convolution {
         in_(strides(row.in, s.in())),
         residual_(strides(row.out, s.out())),
         out_(strides(row.out, s.out(), options.slice)),
-        filter_(s, g_.frequencies, 1, v_.gauss),
+        filter_(g_.dense, g_.frequencies, 1, v_.gauss),
         bias_(Buffer::zeros(static_cast<std::size_t>(g_.m_vectors * g_.lanes))) {
     if (weights.bias != nullptr) {
       for (Index group = 0; group < s.g; ++group) {
@@ -173,23 +197,16 @@ class TileFftConvolution final : public Convolution {
       float* tile = scratch.data() + thread * own;
       float* work = tile + g_.tile_floats;
       float* spectrum = work + g_.scratch_floats;
-      const Range mine = share(panels * s_.cg(), thread, team);
+      const Index channels = g_.dense.cg();
+      const Range mine = share(panels * channels, thread, team);
       for (Index i = mine.begin; i < mine.end; ++i) {
-        const auto& panel = filter_.panels()[static_cast<std::size_t>(i / s_.cg())];
-        const Index c = i % s_.cg();
+        const auto& panel = filter_.panels()[static_cast<std::size_t>(i / channels)];
+        const Index c = i % channels;
         for (Index v = 0; v < panel.vectors; ++v) {
           const Index k = (panel.vector - panel.group * g_.group_vectors + v) * g_.lanes;
-          const Index valid = std::min(g_.lanes, s_.mg() - k);
           std::fill_n(tile, g_.tile_floats, 0.0F);
-          const float* from = filter + ((panel.group * s_.mg() + k) * s_.cg() + c) * s_.kh * s_.kw;
-          for (Index a = 0; a < s_.kh; ++a) {
-            for (Index b = 0; b < s_.kw; ++b) {
-              float* to = tile + (a * s_.dh * g_.t + b * s_.dw) * g_.lanes;
-              for (Index lane = 0; lane < valid; ++lane) {
-                to[lane] = scale * from[(lane * s_.cg() * s_.kh + a) * s_.kw + b];
-              }
-            }
-          }
+          place_taps(filter + (panel.group * s_.mg() + k) * s_.cg() * s_.kh * s_.kw, c,
+                     std::min(g_.lanes, s_.mg() - k), scale, tile);
           g_.transform.forward(tile, spectrum, {2 * g_.lanes, g_.lanes}, false, work);
           for (Index f = 0; f < g_.frequencies; ++f) {
             const float* at = spectrum + 2 * f * g_.lanes;
@@ -200,16 +217,62 @@ class TileFftConvolution final : public Convolution {
     });
   }
 
+  /// The taps of one phase of one channel (both in c, of the group), an output in each lane.
+  void place_taps(const float* filter, Index c, Index valid, float scale, float* tile) const {
+    const Phase phase = phase_of(c);
+    const float* from = filter + c % s_.cg() * s_.kh * s_.kw;
+    for (Index i = 0; i < s_.kh; ++i) {
+      if (i * s_.dh % s_.sh != phase.y) continue;
+      for (Index j = 0; j < s_.kw; ++j) {
+        if (j * s_.dw % s_.sw != phase.x) continue;
+        float* to = tile + (i * s_.dh / s_.sh * g_.t + j * s_.dw / s_.sw) * g_.lanes;
+        for (Index lane = 0; lane < valid; ++lane) {
+          to[lane] = scale * from[(lane * s_.cg() * s_.kh + i) * s_.kw + j];
+        }
+      }
+    }
+  }
+
+  struct Phase {
+    Index y, x;
+  };
+  /// The phase of a channel of the dense problem's group.
+  Phase phase_of(Index c) const {
+    const auto phase = static_cast<std::size_t>(c / s_.cg());
+    return {g_.phases_y[phase / g_.phases_x.size()], g_.phases_x[phase % g_.phases_x.size()]};
+  }
+
   void transform_input(const float* in, Index tile, Index vector, float* x, float* own) const {
     const Place at = place(tile);
-    const Index y0 = at.y - s_.pt, x0 = at.x - s_.pl;
-    const Index c = vector * g_.lanes, valid = std::min(g_.lanes, s_.c - c);
-    const Box box{std::max<Index>(0, -y0), std::min(g_.t, s_.h - y0), std::max<Index>(0, -x0),
-                  std::min(g_.t, s_.w - x0)};
-    if (!box.covers(g_.t) || valid < g_.lanes) std::fill_n(own, g_.tile_floats, 0.0F);
-    load(in, in_, at.n, c, valid, y0, x0, box, own);
+    const Index first = vector * g_.lanes, valid = std::min(g_.lanes, g_.dense.c - first);
+    const bool inside = at.y * s_.sh >= s_.pt && at.x * s_.sw >= s_.pl &&
+                        (at.y + g_.t) * s_.sh <= s_.h + s_.pt &&
+                        (at.x + g_.t) * s_.sw <= s_.w + s_.pl;
+    if (!inside || valid < g_.lanes) std::fill_n(own, g_.tile_floats, 0.0F);
+    for (Index lane = 0; lane < valid;) {
+      // Channels in the same group and phase; with one phase groups follow on without a break.
+      const Index group = (first + lane) / g_.dense.cg(), c = (first + lane) % g_.dense.cg();
+      const Index left = valid - lane;
+      const Index run = g_.dense.c == s_.c ? left : std::min(left, s_.cg() - c % s_.cg());
+      const Phase phase = phase_of(c);
+      Strides st = in_;
+      st.base += (phase.y - s_.pt) * in_.h_stride + (phase.x - s_.pl) * in_.w_stride;
+      st.h_stride *= s_.sh;
+      st.w_stride *= s_.sw;
+      const Box box{edge(s_.pt - phase.y, s_.sh, at.y), edge(s_.h + s_.pt - phase.y, s_.sh, at.y),
+                    edge(s_.pl - phase.x, s_.sw, at.x), edge(s_.w + s_.pl - phase.x, s_.sw, at.x)};
+      load(in, st, at.n, group * s_.cg() + c % s_.cg(), run, at.y, at.x, box, own + lane);
+      lane += run;
+    }
     g_.transform.forward(own, x, {g_.x_frequency, g_.c_vectors * g_.lanes}, v_.gauss,
                          own + 2 * g_.tile_floats);
+  }
+
+  /// The first place of a tile, which begins at `begin`, whose pixel is at or after n: of the
+  /// image's two edges, counted from the phase's first pixel.
+  Index edge(Index n, Index stride, Index begin) const {
+    const Index place = n > 0 ? (n + stride - 1) / stride : n / stride;  // rounded up
+    return std::clamp<Index>(place - begin, 0, g_.t);
   }
 
   void transform_output(const RunArgs& args, Index tile, Index vector, const float* y,
@@ -235,7 +298,6 @@ class TileFftConvolution final : public Convolution {
   /// Part of a tile, in pixels of the tile.
   struct Box {
     Index y_begin, y_end, x_begin, x_end;
-    bool covers(Index t) const { return y_begin == 0 && y_end == t && x_begin == 0 && x_end == t; }
   };
 
   /// Calls body(channel, lane, count) for the runs of `valid` channels from c on that lie in one
@@ -261,9 +323,16 @@ class TileFftConvolution final : public Convolution {
       if (st.w_stride == 1 && st.block == 1) {
         move.transpose(valid, cols, from + st.at(n, c, y0 + y, x0 + box.x_begin), st.c_stride, to,
                        g_.lanes);
-      } else if (st.block == 1) {
+      } else if (st.block == 1 && st.c_stride == 1) {
         move.copy_rows(cols, valid, from + st.at(n, c, y0 + y, x0 + box.x_begin), st.w_stride, to,
                        g_.lanes);
+      } else if (st.block == 1) {
+        const float* row = from + st.at(n, c, y0 + y, x0 + box.x_begin);
+        for (Index x = 0; x < cols; ++x) {
+          for (Index lane = 0; lane < valid; ++lane) {
+            to[x * g_.lanes + lane] = row[lane * st.c_stride + x * st.w_stride];
+          }
+        }
       } else {
         for_each_run(st, c, valid, [&](Index channel, Index lane, Index run) {
           move.copy_rows(cols, run, from + st.at(n, channel, y0 + y, x0 + box.x_begin), st.w_stride,
@@ -311,11 +380,12 @@ class TileFftConvolution final : public Convolution {
 
 const char* reject(const Primitive& row, const Scenario& s) {
   const auto& v = *static_cast<const Variant*>(row.params);
-  if (!s.unit_stride()) return "needs stride 1";
   const int size = kernels::active().fft->tiles[v.tile].size;
-  if (s.span_h() > size || s.span_w() > size) return "the kernel is larger than the tile";
+  if (phase_span(s.span_h(), s.sh) > size || phase_span(s.span_w(), s.sw) > size) {
+    return "the kernel is larger than the tile";
+  }
   const Geometry g(s, v, 1);
-  if (static_cast<std::size_t>(SpectralFilter::floats(s, g.frequencies, 1, v.gauss)) >
+  if (static_cast<std::size_t>(SpectralFilter::floats(g.dense, g.frequencies, 1, v.gauss)) >
       kPackedLimit / 4) {
     return "the spectra of the filters exceed 1 GiB";
   }
