@@ -50,8 +50,8 @@ ChannelSlice concat_slice(const Network& net, LayerId id, std::size_t i);
 std::string convolution_problem(const Network& net, LayerId id);
 
 /// MB that profiling reads before each run of a layer with weights of this network, so that they
-/// are as cold as a pass over the rest of the network makes them: the size of the network's weights,
-/// rounded up to a power of two from 4 to 128.
+/// are as cold as a pass over the rest of the network makes them: the size of the network's
+/// weights, rounded up to a power of two from 4 to 128.
 int sweep_megabytes(const Network& net);
 
 /// Text of a shape: "mb1c64h56w56".

@@ -21,6 +21,7 @@
 #include "kernels/kernels.hpp"
 #include "reference.hpp"
 #include "selector/candidates.hpp"
+#include "selector/stopwatch.hpp"
 #include "threads.hpp"
 
 namespace convprim {
@@ -31,6 +32,8 @@ constexpr double kClose = 1.15;  // within this of the best: measured again
 constexpr int kRefineLimit = 8;  // at most so many candidates of a problem are measured again
 constexpr double kQuickSeconds = 0.01;   // timed work of a quick measurement
 constexpr double kRefineSeconds = 0.08;  // and of a refined one, for each candidate
+
+constexpr int kTries = 5;  // repetitions of a run that other programs disturbed
 
 using Clock = std::chrono::steady_clock;
 
@@ -297,7 +300,7 @@ class Profiler {
     progress_.now.clear();
     progress_.seconds_left = 0;
     if (report_) report_(progress_);
-    return {progress_.measured, progress_.done - progress_.measured, since(start)};
+    return {progress_.measured, progress_.done - progress_.measured, since(start), disturbed_};
   }
 
  private:
@@ -329,11 +332,13 @@ class Profiler {
   }
 
   double timed(Subject& subject, int sweep) {
-    sweeper_.sweep(sweep);
-    subject.refresh();
-    const auto start = Clock::now();
-    subject.run();
-    return since(start);
+    return undisturbed_seconds(
+        kTries, disturbed_,
+        [&] {
+          sweeper_.sweep(sweep);
+          subject.refresh();
+        },
+        [&] { subject.run(); });
   }
 
   double quick(const Task& task, double best) {
@@ -405,6 +410,7 @@ class Profiler {
   const std::function<void(const Progress&)>& report_;
   Sweeper sweeper_;
   Progress progress_;
+  int disturbed_ = 0;
   double work_left_ = 0, work_done_ = 0, seconds_spent_ = 0;
 };
 

@@ -14,12 +14,14 @@
 #include "convprim/reference.hpp"
 #include "layouts/conversion.hpp"
 #include "selector/candidates.hpp"
+#include "selector/stopwatch.hpp"
 
 namespace convprim {
 namespace {
 
 constexpr int kReportSchema = 1;
 constexpr int kTimedPasses = 5;
+constexpr int kTries = 3;  // repetitions of a run that other programs disturbed
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -70,15 +72,13 @@ std::string shorten(const std::string& text, std::size_t width) {
 RunTimes measure_runs(const Executable& executable, Executable::Context& context, int runs) {
   RunTimes times;
   times.runs = runs;
-  const auto seconds = [&](auto&& body) {
-    const auto start = std::chrono::steady_clock::now();
-    body();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  };
   executable.run(context);
   if (runs > 1) executable.run(context);
   std::vector<double> all;
-  for (int i = 0; i < runs; ++i) all.push_back(seconds([&] { executable.run(context); }));
+  for (int i = 0; i < runs; ++i) {
+    all.push_back(undisturbed_seconds(
+        kTries, times.disturbed, [] {}, [&] { executable.run(context); }));
+  }
   times.median = median(all);
   times.min = *std::min_element(all.begin(), all.end());
   times.max = *std::max_element(all.begin(), all.end());
@@ -224,6 +224,13 @@ std::string table(const Report& report) {
     line("measured  {:.3f} ms (median of {} runs; {:.3f} to {:.3f}), {:.2f} of predicted",
          ms(t.median), t.runs, ms(t.min), ms(t.max), t.median / s.objective_seconds);
   }
+  const int disturbed = report.profile.disturbed + (report.times ? report.times->disturbed : 0);
+  if (disturbed > 0) {
+    line(
+        "other programs disturbed {} runs, which were taken again; on a quiet machine predictions "
+        "are better",
+        disturbed);
+  }
   if (report.executable != nullptr) {
     line("memory: arena {:.1f} MB (live at most {:.1f} MB), packed weights {:.1f} MB",
          1e-6 * static_cast<double>(report.executable->arena_bytes()),
@@ -289,8 +296,11 @@ std::string json(const Report& report) {
   j["measured_ms"] = nullptr;
   if (report.times) {
     const RunTimes& t = *report.times;
-    j["measured_ms"] = {
-        {"median", ms(t.median)}, {"min", ms(t.min)}, {"max", ms(t.max)}, {"runs", t.runs}};
+    j["measured_ms"] = {{"median", ms(t.median)},
+                        {"min", ms(t.min)},
+                        {"max", ms(t.max)},
+                        {"runs", t.runs},
+                        {"disturbed", t.disturbed}};
   }
   j["strategies"] = Json::array();
   for (const Strategy& st : plan.strategies)
@@ -308,6 +318,7 @@ std::string json(const Report& report) {
   j["profile"] = {{"measured", report.profile.measured},
                   {"reused", report.profile.reused},
                   {"seconds", report.profile.seconds},
+                  {"disturbed", report.profile.disturbed},
                   {"file", report.costs_file}};
   if (report.executable != nullptr) {
     j["memory"] = {{"arena_bytes", report.executable->arena_bytes()},

@@ -16,6 +16,7 @@ namespace convprim {
 struct RunTimes {
   double median = 0, min = 0, max = 0;  ///< seconds
   int runs = 0;
+  int disturbed = 0;  ///< runs taken again because other programs took part of their time
   std::vector<double> step_seconds;  ///< median of each step over passes of their own, in the order
                                      ///< of Executable::steps()
 };

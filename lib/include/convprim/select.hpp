@@ -42,6 +42,7 @@ struct ProfileReport {
   std::size_t measured = 0;  ///< measurements taken
   std::size_t reused = 0;    ///< found in the store
   double seconds = 0;
+  int disturbed = 0;  ///< runs taken again because other programs took part of their time
 };
 
 /// Measures what the store lacks to select for an optimised network: each convolution under each
