@@ -5,6 +5,7 @@
 #include "kernels/activation.hpp"
 #include "kernels/complex.hpp"
 #include "kernels/direct.hpp"
+#include "kernels/depthwise.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/fc.hpp"
 #include "kernels/fft.hpp"
@@ -25,6 +26,7 @@ struct Kernels {
   int lanes;        ///< floats in a register
   const ActivationKernels* activation;
   const ComplexKernels* complex;
+  const DepthwiseKernels* depthwise;
   const ElementwiseKernels* elementwise;
   const FcKernels* fc;
   const FftKernels* fft;

@@ -86,4 +86,54 @@ CONVPRIM_INLINE void store_part(float* p, Vec v, std::ptrdiff_t n) {
 }
 #endif
 
+// The same for V lanes: those of a register, or fewer.
+
+template <int V>
+CONVPRIM_INLINE typename Pack<V>::type loadv(const float* p) {
+  return *reinterpret_cast<const typename Pack<V>::unaligned*>(p);
+}
+template <int V>
+CONVPRIM_INLINE void storev(float* p, typename Pack<V>::type v) {
+  *reinterpret_cast<typename Pack<V>::unaligned*>(p) = v;
+}
+template <int V>
+CONVPRIM_INLINE typename Pack<V>::type broadcastv(float x) {
+  return x - typename Pack<V>::type{};
+}
+template <int V>
+CONVPRIM_INLINE typename Pack<V>::type load_partv(const float* p, std::ptrdiff_t n) {
+  if constexpr (V == kLanes) {
+    return load_part(p, n);
+  } else {
+    if (n >= V) return loadv<V>(p);
+#if defined(CONVPRIM_KERNELS_AVX512)
+    if constexpr (V == 8) {
+      return __builtin_ia32_loadups256_mask(p, typename Pack<V>::type{},
+                                            static_cast<unsigned char>((1U << n) - 1U));
+    }
+#endif
+    typename Pack<V>::type v{};
+    for (int i = 0; i < V; ++i) {
+      if (i < n) v[i] = p[i];
+    }
+    return v;
+  }
+}
+template <int V>
+CONVPRIM_INLINE void store_partv(float* p, typename Pack<V>::type v, std::ptrdiff_t n) {
+  if constexpr (V == kLanes) {
+    store_part(p, v, n);
+  } else {
+    if (n >= V) return storev<V>(p, v);
+#if defined(CONVPRIM_KERNELS_AVX512)
+    if constexpr (V == 8) {
+      return __builtin_ia32_storeups256_mask(p, v, static_cast<unsigned char>((1U << n) - 1U));
+    }
+#endif
+    for (int i = 0; i < V; ++i) {
+      if (i < n) p[i] = v[i];
+    }
+  }
+}
+
 }  // namespace convprim::kernels::CONVPRIM_KERNELS

@@ -9,6 +9,7 @@ namespace convprim::kernels::CONVPRIM_KERNELS {
 
 extern const ActivationKernels kActivation;
 extern const ComplexKernels kComplex;
+extern const DepthwiseKernels kDepthwise;
 extern const ElementwiseKernels kElementwise;
 extern const FcKernels kFc;
 extern const FftKernels kFft;
@@ -27,6 +28,7 @@ const Kernels kTable = {
     kLanes,
     &kActivation,
     &kComplex,
+    &kDepthwise,
     &kElementwise,
     &kFc,
     &kFft,

@@ -20,15 +20,6 @@ struct PackIndex {
 template <int V>
 using P = typename Pack<V>::type;
 
-template <int V>
-CONVPRIM_INLINE P<V> loadp(const float* p) {
-  return *reinterpret_cast<const typename Pack<V>::unaligned*>(p);
-}
-template <int V>
-CONVPRIM_INLINE void storep(float* p, P<V> v) {
-  *reinterpret_cast<typename Pack<V>::unaligned*>(p) = v;
-}
-
 constexpr int smaller(int a, int b) { return a < b ? a : b; }
 
 // Register transposes
@@ -112,11 +103,11 @@ CONVPRIM_INLINE void move_block(const float* src, ptrdiff_t src_ld, ptrdiff_t ro
                                 ptrdiff_t dst_ld, ptrdiff_t cols) {
   P<T> r[T];
   CONVPRIM_UNROLL
-  for (int i = 0; i < T; ++i) r[i] = i < rows ? loadp<T>(src + i * src_ld) : P<T>{};
+  for (int i = 0; i < T; ++i) r[i] = i < rows ? loadv<T>(src + i * src_ld) : P<T>{};
   transpose_registers(r);
   CONVPRIM_UNROLL
   for (int i = 0; i < T; ++i) {
-    if (i < cols) storep<T>(dst + i * dst_ld, r[i]);
+    if (i < cols) storev<T>(dst + i * dst_ld, r[i]);
   }
 }
 
@@ -127,8 +118,8 @@ CONVPRIM_INLINE void move_block(const float* src, ptrdiff_t src_ld, ptrdiff_t ro
 template <int V>
 CONVPRIM_INLINE void copy_row(ptrdiff_t n, const float* src, float* dst) {
   ptrdiff_t i = 0;
-  for (; i + V <= n; i += V) storep<V>(dst + i, loadp<V>(src + i));
-  if (i < n) storep<V>(dst + n - V, loadp<V>(src + n - V));
+  for (; i + V <= n; i += V) storev<V>(dst + i, loadv<V>(src + i));
+  if (i < n) storev<V>(dst + n - V, loadv<V>(src + n - V));
 }
 
 template <int V>
@@ -164,13 +155,13 @@ CONVPRIM_INLINE void few_rows(ptrdiff_t cols, const float* src, ptrdiff_t src_ld
   for (; j + 4 <= cols; j += 4) {
     P<4> r[4] = {};
     CONVPRIM_UNROLL
-    for (int i = 0; i < R; ++i) r[i] = loadp<4>(src + i * src_ld + j);
+    for (int i = 0; i < R; ++i) r[i] = loadv<4>(src + i * src_ld + j);
     transpose_registers(r);
     CONVPRIM_UNROLL
     for (int k = 0; k < 4; ++k) {
       float* p = dst + (j + k) * dst_ld;
       if (dense && k < 3) {
-        storep<4>(p, r[k]);
+        storev<4>(p, r[k]);
       } else {
         CONVPRIM_UNROLL
         for (int i = 0; i < R; ++i) p[i] = r[k][i];
@@ -192,10 +183,10 @@ CONVPRIM_INLINE void few_cols(ptrdiff_t rows, const float* src, ptrdiff_t src_ld
   for (; (i + 3) * src_ld + 4 <= (rows - 1) * src_ld + Q; i += 4) {
     P<4> r[4];
     CONVPRIM_UNROLL
-    for (int k = 0; k < 4; ++k) r[k] = loadp<4>(src + (i + k) * src_ld);
+    for (int k = 0; k < 4; ++k) r[k] = loadv<4>(src + (i + k) * src_ld);
     transpose_registers(r);
     CONVPRIM_UNROLL
-    for (int q = 0; q < Q; ++q) storep<4>(dst + q * dst_ld + i, r[q]);
+    for (int q = 0; q < Q; ++q) storev<4>(dst + q * dst_ld + i, r[q]);
   }
   for (; i < rows; ++i) {
     CONVPRIM_UNROLL
@@ -356,9 +347,9 @@ template <int L>
 CONVPRIM_INLINE void copy_pieces(int valid, const float* src, float* dst) {
   int at = 0;
   if constexpr (L > 8) {
-    if ((valid & 8) != 0) storep<8>(dst, loadp<8>(src)), at = 8;
+    if ((valid & 8) != 0) storev<8>(dst, loadv<8>(src)), at = 8;
   }
-  if ((valid & 4) != 0) storep<4>(dst + at, loadp<4>(src + at)), at += 4;
+  if ((valid & 4) != 0) storev<4>(dst + at, loadv<4>(src + at)), at += 4;
   if ((valid & 2) != 0) dst[at] = src[at], dst[at + 1] = src[at + 1], at += 2;
   if ((valid & 1) != 0) dst[at] = src[at];
 }
@@ -368,7 +359,7 @@ CONVPRIM_INLINE void copy_lanes_by(ptrdiff_t rows, ptrdiff_t valid, const float*
                                    ptrdiff_t src_ld, float* dst, ptrdiff_t dst_ld) {
   if (valid == L) {
     for (ptrdiff_t i = 0; i < rows; ++i) {
-      storep<L>(dst + i * dst_ld, loadp<L>(src + i * src_ld));
+      storev<L>(dst + i * dst_ld, loadv<L>(src + i * src_ld));
     }
     return;
   }
@@ -379,10 +370,10 @@ CONVPRIM_INLINE void copy_lanes_by(ptrdiff_t rows, ptrdiff_t valid, const float*
   const ptrdiff_t last = (rows - 1) * src_ld + valid;
   ptrdiff_t i = 0;
   for (; i < rows && i * src_ld + L <= last; ++i) {
-    storep<L>(dst + i * dst_ld, (P<L>)((I)loadp<L>(src + i * src_ld) & mask));
+    storev<L>(dst + i * dst_ld, (P<L>)((I)loadv<L>(src + i * src_ld) & mask));
   }
   for (; i < rows; ++i) {
-    storep<L>(dst + i * dst_ld, P<L>{});
+    storev<L>(dst + i * dst_ld, P<L>{});
     copy_pieces<L>(static_cast<int>(valid), src + i * src_ld, dst + i * dst_ld);
   }
 }
