@@ -26,6 +26,7 @@ std::vector<const Primitive*> collect() {
 #ifdef CONVPRIM_HAVE_FFT
   add(fft_whole_rows());
 #endif
+  add(first_layer_rows());
   add(depthwise_channels_rows());
   add(depthwise_planes_rows());
 #ifdef CONVPRIM_HAVE_ONEDNN

@@ -24,6 +24,7 @@ std::span<const Primitive> fft_tile_rows();
 std::span<const Primitive> fft_whole_rows();
 #endif
 #ifdef CONVPRIM_HAVE_ONEDNN
+std::span<const Primitive> first_layer_rows();
 std::span<const Primitive> depthwise_channels_rows();
 std::span<const Primitive> depthwise_planes_rows();
 std::span<const Primitive> onednn_rows();

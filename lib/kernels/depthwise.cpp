@@ -290,8 +290,13 @@ CONVPRIM_INLINE void split2(const float* in, ptrdiff_t n, float* even, float* od
     store(even + i / 2, every_second<0>(a, b));
     store(odd + i / 2, every_second<1>(a, b));
   }
-  for (; i + 1 < n; i += 2) even[i / 2] = in[i], odd[i / 2] = in[i + 1];
-  if (i < n) even[i / 2] = in[i];
+  if (i < n) {
+    const ptrdiff_t rest = n - i;
+    const Vec a = load_part(in + i, rest);
+    const Vec b = rest > kLanes ? load_part(in + i + kLanes, rest - kLanes) : Vec{};
+    store_part(even + i / 2, every_second<0>(a, b), (rest + 1) / 2);
+    store_part(odd + i / 2, every_second<1>(a, b), rest / 2);
+  }
 }
 
 void pad(const DepthwisePad& a) {

@@ -9,6 +9,7 @@
 #include "kernels/elementwise.hpp"
 #include "kernels/fc.hpp"
 #include "kernels/fft.hpp"
+#include "kernels/first_layer.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/lrn.hpp"
 #include "kernels/machine.hpp"
@@ -30,6 +31,7 @@ struct Kernels {
   const ElementwiseKernels* elementwise;
   const FcKernels* fc;
   const FftKernels* fft;
+  const FirstLayerKernels* first_layer;
   const GemmKernels* gemm;
   const DirectKernels* direct;
   const LrnKernels* lrn;

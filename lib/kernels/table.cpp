@@ -13,6 +13,7 @@ extern const DepthwiseKernels kDepthwise;
 extern const ElementwiseKernels kElementwise;
 extern const FcKernels kFc;
 extern const FftKernels kFft;
+extern const FirstLayerKernels kFirstLayer;
 extern const GemmKernels kGemm;
 extern const DirectKernels kDirect;
 extern const LrnKernels kLrn;
@@ -32,6 +33,7 @@ const Kernels kTable = {
     &kElementwise,
     &kFc,
     &kFft,
+    &kFirstLayer,
     &kGemm,
     &kDirect,
     &kLrn,
