@@ -11,15 +11,13 @@
 #include "convprim/error.hpp"
 #include "convprim/import.hpp"
 #include "convprim/reference.hpp"
+#include "import_test.hpp"
 #include "test.hpp"
 
 using namespace convprim;
+using test::has;
 
 namespace {
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 Network read(const std::string& text, const ImportOptions& options = {}) {
   return import_network_text(text, "n.prototxt", options);
@@ -252,6 +250,10 @@ TEST_CASE("inputs in all their forms") {
       shape(read("input: \"x\"\n" +
                  one("Input", "input_param { shape { dim: 2 dim: 3 } }", "", "top: \"x\"") + relu),
             "y") == Shape{2, 3, 1, 1});
+  // named twice, fed once
+  CHECK(read("input: \"x\" input_dim: 1 input_dim: 1 input_dim: 1 input_dim: 1\n" +
+             one("Input", "input_param { shape { dim: 2 dim: 3 } }", "", "top: \"x\"") + relu)
+            .layers.size() == 2);
   const std::string data =
       one("Data", "transform_param { crop_size: 227 } data_param { batch_size: 50 }", "",
           "top: \"x\" top: \"label\"") +

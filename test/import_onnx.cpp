@@ -11,10 +11,13 @@
 #include "convprim/error.hpp"
 #include "convprim/import.hpp"
 #include "convprim/reference.hpp"
+#include "import_test.hpp"
 #include "selector/importers/onnx.hpp"
 #include "test.hpp"
 
 using namespace convprim;
+using namespace convprim::test;
+using namespace convprim::test::wire;
 namespace fs = std::filesystem;
 
 namespace {
@@ -154,29 +157,6 @@ TEST_CASE("the standard's backend tests: what is imported computes the right out
 
 namespace {
 
-std::vector<float> formula_input(Index count) {
-  std::vector<float> x(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    x[i] = static_cast<float>(i * 7919 % 1009) / 1009.0F - 0.5F;
-  }
-  return x;
-}
-
-const Shape& shape_of(const Network& net, TensorId t) {
-  return net.tensors[static_cast<std::size_t>(t)].shape;
-}
-
-template <class A, class B>
-double relative_error(const std::vector<A>& got, const std::vector<B>& want) {
-  double largest = 1e-30;
-  double error = got.size() == want.size() ? 0 : INFINITY;
-  for (std::size_t i = 0; i < std::min(got.size(), want.size()); ++i) {
-    largest = std::max(largest, std::abs(static_cast<double>(want[i])));
-    error = std::max(error, std::abs(static_cast<double>(got[i]) - static_cast<double>(want[i])));
-  }
-  return error / largest;
-}
-
 std::vector<std::string> problems(const Network& net) {
   std::vector<std::string> list;
   for (std::size_t i = 0; i < net.layers.size(); ++i) {
@@ -187,21 +167,6 @@ std::vector<std::string> problems(const Network& net) {
   return list;
 }
 
-// The wire format, by hand, so that the test shares no code with the importer.
-std::string varint(std::uint64_t v) {
-  std::string bytes;
-  while (v >= 128) {
-    bytes += static_cast<char>(v % 128 + 128);
-    v /= 128;
-  }
-  return bytes + static_cast<char>(v);
-}
-std::string field(int number, const std::string& payload) {
-  return varint(static_cast<std::uint64_t>(number) * 8 + 2) + varint(payload.size()) + payload;
-}
-std::string number(int field, std::uint64_t v) {
-  return varint(static_cast<std::uint64_t>(field) * 8) + varint(v);
-}
 /// A graph input or output; an extent of 0 is symbolic.
 std::string value(const std::string& name, const std::vector<Index>& dims) {
   std::string shape;
@@ -252,10 +217,6 @@ std::string refusal(const std::string& bytes, const ImportOptions& options = {})
     return message;
   }
   return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -12,21 +12,15 @@
 #include "convprim/error.hpp"
 #include "convprim/import.hpp"
 #include "convprim/reference.hpp"
+#include "import_test.hpp"
 #include "test.hpp"
 
 using namespace convprim;
+using namespace convprim::test;
+using namespace convprim::test::wire;
 namespace fs = std::filesystem;
 
 namespace {
-
-/// The input that data/README.md of the expected outputs defines.
-std::vector<float> formula_input(Index count) {
-  std::vector<float> x(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    x[i] = static_cast<float>(i * 7919 % 1009) / 1009.0F - 0.5F;
-  }
-  return x;
-}
 
 std::vector<float> read_floats(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -49,17 +43,6 @@ TensorId made_by(const Network& net, const std::string& layer) {
   return t;
 }
 
-template <class A, class B>
-double relative_error(const std::vector<A>& got, const std::vector<B>& want) {
-  double largest = 1e-30;
-  double error = got.size() == want.size() ? 0 : INFINITY;
-  for (std::size_t i = 0; i < std::min(got.size(), want.size()); ++i) {
-    largest = std::max(largest, std::abs(static_cast<double>(want[i])));
-    error = std::max(error, std::abs(static_cast<double>(got[i]) - static_cast<double>(want[i])));
-  }
-  return error / largest;
-}
-
 std::string message_of(const std::string& net, const std::string& weights) {
   ImportOptions options;
   options.weights = weights;
@@ -71,34 +54,6 @@ std::string message_of(const std::string& net, const std::string& weights) {
   return "";
 }
 
-/// A file in the temporary folder that is removed at the end.
-struct TemporaryFile {
-  explicit TemporaryFile(const std::string& bytes)
-      : path(fs::temp_directory_path() / fmt::format("convprim_weights_{}_{}", getpid(), count++)) {
-    std::ofstream(path, std::ios::binary) << bytes;
-  }
-  ~TemporaryFile() { fs::remove(path); }
-  static inline int count = 0;
-  fs::path path;
-};
-
-// The wire format, by hand, so that the test shares no code with the importer.
-std::string varint(std::uint64_t v) {
-  std::string bytes;
-  while (v >= 128) {
-    bytes += static_cast<char>(v % 128 + 128);
-    v /= 128;
-  }
-  return bytes + static_cast<char>(v);
-}
-std::string field(int number, const std::string& payload) {
-  return varint(static_cast<std::uint64_t>(number) * 8 + 2) + varint(payload.size()) + payload;
-}
-std::string packed(const std::vector<float>& values) {
-  std::string bytes(values.size() * 4, '\0');
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
 std::string blob(const std::vector<Index>& dims, const std::vector<float>& values) {
   std::string shape;
   for (const Index d : dims) shape += varint(static_cast<std::uint64_t>(d));
@@ -195,6 +150,32 @@ TEST_CASE("BatchNorm divides by its third blob, and by nothing if that is zero")
         mean_var + blob({1}, {2}) + blob({2}, {10, -1}) + blob({2}, {1, 0.5F}), fold);
     CHECK(relative_error(five, std::vector<double>{6, 16, 2.5, -1.5}) < 1e-6);
   }
+}
+
+TEST_CASE("dialects of batch normalisation that only the number of blobs tells apart") {
+  // BatchNorm with five blobs though the network does not say so
+  const auto five = run_batch_norm("eps: 0",
+                                   blob({2}, {2, 4}) + blob({2}, {8, 32}) + blob({1}, {2}) +
+                                       blob({2}, {10, -1}) + blob({2}, {1, 0.5F}),
+                                   false);
+  CHECK(relative_error(five, std::vector<double>{6, 16, 2.5, -1.5}) < 1e-6);
+  const std::string text = R"(
+    input: "x" input_shape { dim: 1 dim: 2 dim: 1 dim: 2 }
+    layer { name: "bn" type: "BN" bottom: "x" top: "x" bn_param { eps: 0 } })";
+  const auto run = [&](const std::string& blobs) {
+    const TemporaryFile model(layer("bn", blobs));
+    ImportOptions options;
+    options.weights = model.path.string();
+    return evaluate_reference(import_network_text(text, "bn.prototxt", options), {{2, 4, -6, 10}})
+        .at(0);
+  };
+  // BN: slope, bias, mean, variance
+  const auto four = run(blob({1, 2, 1, 1}, {10, -1}) + blob({1, 2, 1, 1}, {1, 0.5F}) +
+                        blob({1, 2, 1, 1}, {1, 2}) + blob({1, 2, 1, 1}, {4, 16}));
+  CHECK(relative_error(four, std::vector<double>{6, 16, 2.5, -1.5}) < 1e-6);
+  // BN: slope and bias only
+  const auto two = run(blob({1, 2, 1, 1}, {10, -1}) + blob({1, 2, 1, 1}, {1, 0.5F}));
+  CHECK(relative_error(two, std::vector<double>{21, 41, 6.5, -9.5}) < 1e-6);
 }
 
 TEST_CASE("weights that do not fit are refused with the layer and both shapes") {

@@ -172,18 +172,23 @@ void Builder::slots(std::size_t count) {
 
 void Builder::net_inputs() {
   const NetParameter& net = parsed_.net;
-  std::set<std::string> own_layer;  // inputs that an Input layer declares, with their shape
+  std::map<std::string, bool> own_layer;  // tops of data layers; true if the layer has a shape
   for (const LayerParameter& layer : net.layer()) {
-    if (layer.bottom_size() == 0) own_layer.insert(layer.top().begin(), layer.top().end());
+    if (layer.bottom_size() > 0) continue;
+    for (const std::string& top : layer.top()) {
+      own_layer[top] = layer.input_param().shape_size() > 0;
+    }
   }
   for (int i = 0; i < net.input_size(); ++i) {
     const std::string& name = net.input(i);
+    const auto own = own_layer.find(name);
+    if (own != own_layer.end() && own->second) continue;
     Dims dims;
     if (i < net.input_shape_size()) {
       dims.assign(net.input_shape(i).dim().begin(), net.input_shape(i).dim().end());
     } else if (net.input_dim_size() >= 4 * (i + 1)) {
       dims.assign(net.input_dim().begin() + 4 * i, net.input_dim().begin() + 4 * (i + 1));
-    } else if (own_layer.contains(name)) {
+    } else if (own != own_layer.end()) {
       continue;
     } else if (!options_.shapes.contains(name)) {
       throw Error(

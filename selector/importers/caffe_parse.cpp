@@ -207,8 +207,12 @@ std::string explain(std::string_view text, const Complaint& error) {
       what);
 }
 
-const std::regex kUnknownValue(
-    R"re(Unknown enumeration value of "([^"]*)" for field "([^"]*)".*)re");
+/// protobuf's words for an enum value that the schema does not know: value, field.
+const std::regex& unknown_value() {
+  static const std::regex kPattern(
+      R"re(Unknown enumeration value of "([^"]*)" for field "([^"]*)".*)re");
+  return kPattern;
+}
 
 struct Skipped {
   int line = 0;
@@ -234,7 +238,7 @@ void read_warnings(const std::vector<Complaint>& warnings, const std::vector<int
       };
       if (has(kSilent, field) || has(kSilentMessages, message)) continue;
       what = fmt::format("the field \"{}\" of {} is unknown and was skipped", field, message);
-    } else if (std::regex_match(w.text, m, kUnknownValue)) {
+    } else if (std::regex_match(w.text, m, unknown_value())) {
       const std::string field = m[2].str();
       if (field == "type" && !layer_lines.empty()) {
         const auto next = std::upper_bound(layer_lines.begin(), layer_lines.end(), w.line);
@@ -292,7 +296,7 @@ Parsed parse_text(std::string_view text, const std::string& file) {
         collector.error.value_or(Complaint{0, "the parser gave up without a reason"});
     std::smatch m;
     const std::size_t known = warnings.size();
-    if (round < kRounds && std::regex_match(error.text, m, kUnknownValue)) {
+    if (round < kRounds && std::regex_match(error.text, m, unknown_value())) {
       blank_value(work, m[2].str().substr(m[2].str().rfind('.') + 1), m[1].str(), warnings);
     }
     if (warnings.size() == known) {

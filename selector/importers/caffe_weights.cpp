@@ -95,6 +95,35 @@ NetParameter read_model(std::string_view bytes, const std::string& path) {
   return net;
 }
 
+using ByName = std::map<std::string, std::vector<const LayerParameter*>>;
+
+/// Two dialects of batch normalisation show only in the number of stored blobs: BatchNorm with five
+/// (gamma and beta last), and BN with two (statistics folded into slope and bias).
+void adapt_dialects(Built& built, const ByName& by_name) {
+  std::vector<Slot> slots;
+  for (const Slot& s : built.slots) {
+    Layer& layer = built.net.layers[static_cast<std::size_t>(s.layer)];
+    const auto found = by_name.find(s.source);
+    const int count = found == by_name.end() ? 0 : found->second.front()->blobs_size();
+    if (layer.type == "BN" && count == 2) {
+      if (s.source_blob > 1) continue;
+      const Blob channels{.dims = {layer.blobs.back().count()}, .data = nullptr};
+      if (!std::holds_alternative<AffineOp>(layer.op)) layer.blobs = {channels, channels};
+      layer.op = AffineOp{};
+      slots.push_back({s.layer, s.source_blob, s.source, s.source_blob, false});
+      continue;
+    }
+    slots.push_back(s);
+    if (layer.type == "BatchNorm" && count == 5 && layer.blobs.size() == 3 && s.blob == 0) {
+      const Blob channels{.dims = layer.blobs[0].dims, .data = nullptr};
+      layer.blobs.insert(layer.blobs.end(), {channels, channels});
+      slots.push_back({s.layer, 3, s.source, 3, false});
+      slots.push_back({s.layer, 4, s.source, 4, false});
+    }
+  }
+  built.slots = std::move(slots);
+}
+
 }  // namespace
 
 void load_weights(Built& built, std::string_view bytes, const std::string& path) {
@@ -110,6 +139,7 @@ void load_weights(Built& built, std::string_view bytes, const std::string& path)
     auto& ids = users[s.source];
     if (ids.empty() || ids.back() != s.layer) ids.push_back(s.layer);
   }
+  adapt_dialects(built, by_name);
   std::map<std::string, std::shared_ptr<const std::vector<float>>> shared;
   std::set<LayerId> missing;
   std::size_t loaded = 0;

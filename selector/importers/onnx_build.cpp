@@ -111,6 +111,7 @@ class Builder : NetBuilder {
   void pool();
   void global_pool();
   void batch_normalization();
+  void instance_normalization();
   void lrn();
   void gemm();
   void mat_mul();
@@ -789,6 +790,25 @@ void Builder::batch_normalization() {
        channels(1, "scale"), channels(2, "bias")});
 }
 
+void Builder::instance_normalization() {
+  // scale * (x - mean) / sqrt(variance + epsilon) + bias, statistics over each channel of each
+  // image
+  const TensorId x = data(0);
+  if (rank(x) < 3) throw Unsupported{"its input is no image"};
+  const Index c = shape(x).c;
+  const Blob scale = blob(parameter(1, "scale"), {c});
+  const Blob bias = blob(parameter(2, "bias"), {c});
+  add(ReduceOp{}, {x}, {inner("mean")});
+  add(BroadcastOp{BroadcastOp::Kind::sub}, {x, last()}, {inner("centred")});
+  const TensorId centred = last();
+  add(ActivationOp{.kind = Kind::power, .exponent = 2}, {centred}, {inner("squares")});
+  add(ReduceOp{}, {last()}, {inner("variance")});
+  add(ActivationOp{.kind = Kind::power, .shift = real("epsilon", 1e-5F), .exponent = -0.5F},
+      {last()}, {inner("inverse")});
+  add(BroadcastOp{BroadcastOp::Kind::mul}, {centred, last()}, {inner("normal")});
+  add(AffineOp{}, {last()}, {out()}, 0, {scale, bias});
+}
+
 void Builder::lrn() {
   unary(LrnOp{.size = integer("size", 1),
               .alpha = real("alpha", 1e-4F),
@@ -1414,6 +1434,7 @@ const Builder::Row* Builder::find_row(std::string_view type) {
       {"HardSigmoid", &Builder::hard_sigmoid},
       {"HardSwish", &Builder::hard_sigmoid},
       {"Identity", &Builder::identity},
+      {"InstanceNormalization", &Builder::instance_normalization},
       {"LRN", &Builder::lrn},
       {"LeakyRelu", &Builder::leaky_relu},
       {"Log", &Builder::activation, Kind::log},
