@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -75,24 +76,24 @@ class ArgTable {
  public:
   ArgTable() = default;
   ArgTable(std::size_t entries, std::size_t options) {
-    if (options <= 0x10000) {
-      narrow_ = std::make_unique<std::uint16_t[]>(entries);
+    if (options <= 0x100) {
+      bytes_ = std::make_unique<std::uint8_t[]>(entries);
     } else {
-      wide_ = std::make_unique<std::uint32_t[]>(entries);
+      words_ = std::make_unique<std::uint32_t[]>(entries);
     }
   }
   void set(std::size_t i, std::size_t option) {
-    if (narrow_) {
-      narrow_[i] = static_cast<std::uint16_t>(option);
+    if (bytes_) {
+      bytes_[i] = static_cast<std::uint8_t>(option);
     } else {
-      wide_[i] = static_cast<std::uint32_t>(option);
+      words_[i] = static_cast<std::uint32_t>(option);
     }
   }
-  std::size_t operator[](std::size_t i) const { return narrow_ ? narrow_[i] : wide_[i]; }
+  std::size_t operator[](std::size_t i) const { return bytes_ ? bytes_[i] : words_[i]; }
 
  private:
-  std::unique_ptr<std::uint16_t[]> narrow_;
-  std::unique_ptr<std::uint32_t[]> wide_;
+  std::unique_ptr<std::uint8_t[]> bytes_;
+  std::unique_ptr<std::uint32_t[]> words_;
 };
 
 // A small dense problem cut out of a core: the options still alive of some parts and the matrices
@@ -162,11 +163,6 @@ class Core {
   /// From a problem. `exponent` is the unit of the integers; `drop` removes independent edges.
   Core(const Problem& problem, const Parts& parts, int exponent, bool rounded, Proof& proof,
        Statistics& statistics, bool drop = true);
-  /// From parts and matrices.
-  Core(Proof& proof, Statistics& statistics) : proof_(proof), stats_(statistics) {}
-  std::uint32_t add_part(std::vector<V> cost);
-  void add_edge(std::uint32_t u, std::uint32_t v, std::vector<V> m);
-
   std::size_t part_count() const { return parts_.size(); }
   Part& part(std::uint32_t p) { return parts_[p]; }
   Edge& edge(std::uint32_t e) { return edges_[e]; }
@@ -218,6 +214,10 @@ class Core {
   void set_max_sum(const V& s) { max_sum_ = s; }
 
   V convert(double x) const {
+    if constexpr (std::is_same_v<V, std::int64_t>) {
+      // A multiple of the unit and narrow enough: scaling is exact.
+      if (scale_ > 0 && x != kInfinity && !rounded_) return static_cast<std::int64_t>(x * scale_);
+    }
     if (!rounded_ || x == kInfinity) return from_double<V>(x, exponent_);
     return from_double<V>(std::nearbyint(std::ldexp(x, -exponent_)), 0);
   }
@@ -227,6 +227,8 @@ class Core {
   void reduce0(std::uint32_t v);
   void reduce1(std::uint32_t v);
   void reduce2(std::uint32_t v);
+  void min_plus(std::size_t ku, std::size_t kv, std::size_t kw, const std::vector<V>& cost,
+                ArgTable& table);
   // Copies with the given part as row index.
   void gather(const Edge& e, std::uint32_t row_part, std::vector<V>& out) const;
   std::uint32_t find_edge(std::uint32_t u, std::uint32_t v);
@@ -238,6 +240,7 @@ class Core {
   const Parts* layout_ = nullptr;
   int exponent_ = 0;
   bool rounded_ = false;
+  double scale_ = 0;  // 2^-exponent where that is a double
   Proof& proof_;
   Statistics& stats_;
   V constant_ = V(0);
@@ -274,6 +277,7 @@ Core<V>::Core(const Problem& problem, const Parts& layout, int exponent, bool ro
       layout_(&layout),
       exponent_(exponent),
       rounded_(rounded),
+      scale_(std::abs(exponent) < 1000 ? std::ldexp(1.0, -exponent) : 0.0),
       proof_(proof),
       stats_(statistics) {
   const std::size_t n = layout.parts().size();
@@ -357,33 +361,6 @@ Core<V>::Core(const Problem& problem, const Parts& layout, int exponent, bool ro
   }
   if (drop) drop_all();
   for (std::uint32_t p = static_cast<std::uint32_t>(n); p-- > 0;) push_if_reducible(p);
-}
-
-template <class V>
-std::uint32_t Core<V>::add_part(std::vector<V> cost) {
-  Part p;
-  dims_.push_back(static_cast<std::uint32_t>(cost.size()));
-  p.cost = std::move(cost);
-  parts_.push_back(std::move(p));
-  const auto id = static_cast<std::uint32_t>(parts_.size() - 1);
-  bucket_[0].push_back(id);
-  return id;
-}
-
-template <class V>
-void Core<V>::add_edge(std::uint32_t u, std::uint32_t v, std::vector<V> m) {
-  Edge e;
-  e.u = u;
-  e.v = v;
-  e.ready = true;
-  e.m = std::move(m);
-  const auto id = static_cast<std::uint32_t>(edges_.size());
-  edges_.push_back(std::move(e));
-  for (const std::uint32_t p : {u, v}) {
-    parts_[p].adjacent.push_back(id);
-    ++parts_[p].degree;
-    push_if_reducible(p);
-  }
 }
 
 template <class V>
@@ -628,22 +605,33 @@ void Core<V>::reduce1(std::uint32_t v) {
   remove(v);
 }
 
+// c_[i][j] = min_k (a_[i][k] + cost[k]) + b_[k][j], with j innermost: no gaps, no branches.
 template <class V>
-void Core<V>::reduce2(std::uint32_t v) {
-  const std::uint32_t e1 = edges_of(v)[0];
-  const std::uint32_t e2 = edges_of(v)[1];
-  ready(e1);
-  ready(e2);
-  std::uint32_t u = other(edges_[e1], v);
-  std::uint32_t w = other(edges_[e2], v);
-  const auto& cost = parts_[v].cost;
-  const std::size_t kv = cost.size();
-  const std::size_t ku = dim(u);
-  const std::size_t kw = dim(w);
-  gather(edges_[e1], u, a_);
-  gather(edges_[e2], v, b_);
-  // c_[i][j] = min_k (a_[i][k] + cost[k]) + b_[k][j], with j innermost: no gaps, no branches.
+void Core<V>::min_plus(std::size_t ku, std::size_t kv, std::size_t kw, const std::vector<V>& cost,
+                       ArgTable& table) {
   c_.assign(ku * kw, infinity<V>());
+  if constexpr (std::is_same_v<V, std::int64_t>) {
+    // Where four bits are to spare, k stands in the lowest bits of each sum: the least sum then
+    // brings its k along, the lowest one among equals.
+    if (kv <= 16 && max_sum_ < (std::int64_t{1} << 50)) {
+      for (V& x : b_) x = is_inf(x) ? infinity<V>() : x * 16;
+      for (std::size_t i = 0; i < ku; ++i) {
+        V* out = &c_[i * kw];
+        for (std::size_t k = 0; k < kv; ++k) {
+          V x = a_[i * kv + k] + cost[k];
+          if (is_inf(x)) continue;
+          x = x * 16 + static_cast<V>(k);
+          const V* row = &b_[k * kw];
+          for (std::size_t j = 0; j < kw; ++j) out[j] = std::min(out[j], x + row[j]);
+        }
+        for (std::size_t j = 0; j < kw; ++j) {
+          table.set(i * kw + j, is_inf(out[j]) ? 0 : static_cast<std::size_t>(out[j] & 15));
+          out[j] = is_inf(out[j]) ? infinity<V>() : out[j] >> 4;
+        }
+      }
+      return;
+    }
+  }
   arg_.assign(ku * kw, 0);
   for (std::size_t i = 0; i < ku; ++i) {
     V* out = &c_[i * kw];
@@ -661,29 +649,46 @@ void Core<V>::reduce2(std::uint32_t v) {
     }
   }
   for (V& x : c_) x = clamp<V>(x);
-  ArgTable table(ku * kw, kv);
   for (std::size_t i = 0; i < arg_.size(); ++i) table.set(i, arg_[i]);
+}
+
+template <class V>
+void Core<V>::reduce2(std::uint32_t v) {
+  const std::uint32_t e1 = edges_of(v)[0];
+  const std::uint32_t e2 = edges_of(v)[1];
+  ready(e1);
+  ready(e2);
+  std::uint32_t u = other(edges_[e1], v);
+  std::uint32_t w = other(edges_[e2], v);
+  const auto& cost = parts_[v].cost;
+  const std::size_t kv = cost.size();
+  const std::size_t ku = dim(u);
+  const std::size_t kw = dim(w);
+  gather(edges_[e1], u, a_);
+  gather(edges_[e2], v, b_);
+  ArgTable table(ku * kw, kv);
+  min_plus(ku, kv, kw, cost, table);
   steps_.push_back({v, {u, w}, std::move(table)});
   proof_.line("r2", v, u, w);
   ++stats_.r2;
   stats_.width = std::max<std::size_t>(stats_.width, 2);
   const std::uint32_t known = find_edge(u, w);
-  remove(v);
   if (known == kNone) {
-    Edge e;
+    // The first edge stays u's and turns from v to w.
+    std::erase(parts_[v].adjacent, e1);
+    --parts_[v].degree;
+    ++parts_[w].degree;
+    remove(v);
+    Edge& e = edges_[e1];
     e.u = u;
     e.v = w;
-    e.ready = true;
+    e.split = false;
     e.m = c_;
-    const auto id = static_cast<std::uint32_t>(edges_.size());
-    edges_.push_back(std::move(e));
-    for (const std::uint32_t p : {u, w}) {
-      parts_[p].adjacent.push_back(id);
-      ++parts_[p].degree;
-    }
-    drop_if_independent(id);
+    parts_[w].adjacent.push_back(e1);
+    drop_if_independent(e1);
     return;
   }
+  remove(v);
   ready(known);
   Edge& e = edges_[known];
   if (e.u == u) {

@@ -306,9 +306,9 @@ class JsonReader {
  private:
   void known(const Json& j, std::initializer_list<std::string_view> names) const {
     if (j.kind != Json::Kind::kObject) fail(name_, j.line, "an object is needed here");
-    for (const auto& [key, value] : j.members) {
-      if (std::find(names.begin(), names.end(), key) == names.end()) {
-        fail(name_, value.line, "the member " + shown(key) + " is unknown here");
+    for (const Json::Member& m : j.members) {
+      if (std::find(names.begin(), names.end(), m.name) == names.end()) {
+        fail(name_, m.value.line, "the member " + shown(m.name) + " is unknown here");
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 namespace pbqp::detail {
 namespace {
@@ -90,7 +91,8 @@ class Parser {
       if (j.find(name) != nullptr) fail("the member \"" + name + "\" stands there twice");
       space();
       expect(':');
-      j.members.emplace_back(std::move(name), value(depth + 1));
+      Json member = value(depth + 1);
+      j.members.push_back({std::move(name), std::move(member)});
       space();
       if (peek() == ',') {
         ++at_;
@@ -226,8 +228,8 @@ class Parser {
 }  // namespace
 
 const Json* Json::find(std::string_view name) const {
-  for (const auto& [key, value] : members) {
-    if (key == name) return &value;
+  for (const Member& m : members) {
+    if (m.name == name) return &m.value;
   }
   return nullptr;
 }

@@ -5,7 +5,6 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace pbqp::detail {
@@ -16,6 +15,7 @@ struct JsonError : std::runtime_error {
 };
 
 struct Json {
+  struct Member;
   enum class Kind { kNull, kBool, kNumber, kString, kArray, kObject };
 
   Kind kind = Kind::kNull;
@@ -23,11 +23,16 @@ struct Json {
   bool boolean = false;
   double number = 0;
   std::string string;
-  std::vector<Json> items;                            // array
-  std::vector<std::pair<std::string, Json>> members;  // object
+  std::vector<Json> items;      // array
+  std::vector<Member> members;  // object
 
   /// The member of that name, or null.
   const Json* find(std::string_view name) const;
+};
+
+struct Json::Member {
+  std::string name;
+  Json value;
 };
 
 /// Parses a whole text. Throws JsonError; nesting beyond 32 is an error, so are duplicate names.

@@ -23,7 +23,14 @@ class RangeScan {
     for (const double x : costs) {
       if (x == 0 || x == kInfinity) continue;
       largest = std::max(largest, std::abs(x));
+      // Nearly all costs are multiples of the unit so far: a cheap look confirms it.
+      const double y = x * inverse_;
+      if (std::abs(y) >= 1 && std::abs(y) < 0x1p62 &&  // not vanished by underflow
+          static_cast<double>(static_cast<std::int64_t>(y)) == y) {
+        continue;
+      }
       low_ = std::min(low_, decompose(x).e);
+      inverse_ = low_ > -1000 && low_ < 1000 ? std::ldexp(1.0, -low_) : kInfinity;
     }
     // Scaled by 2^-60 the sum cannot overflow.
     if (largest > 0) sum_ += std::ldexp(largest, -60) * (1 + 1e-9);
@@ -39,6 +46,7 @@ class RangeScan {
 
  private:
   int low_ = 1024;
+  double inverse_ = kInfinity;  // 2^-low_ where that is a double
   double sum_ = 0;
 };
 
