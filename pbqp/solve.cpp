@@ -184,12 +184,21 @@ bool Solver<V>::search_block(const std::shared_ptr<const Block<V>>& block, std::
   std::vector<std::uint32_t> start;
   bool exact = true;
   for (std::size_t i = 0; i < cases; ++i) {
-    Proof tree(proof_.on());  // its target is known afterwards
-    Search<V> search(*block, clock_, tree, result_.statistics);
-    search.set_tolerance(tolerance_);
-    search.set_branch_limit(branch_limit);
-    const auto out = search.run(keep, i, V(Num<V>::shifted(core_.max_sum(), 2) + V(1)), start);
+    const auto look = [&](Proof& tree, const V& cutoff) {
+      Search<V> search(*block, clock_, tree, result_.statistics);
+      search.set_tolerance(tolerance_);
+      search.set_branch_limit(branch_limit);
+      return search.run(keep, i, cutoff, start);
+    };
+    Proof tree(proof_.on());
+    const auto out = look(tree, V(Num<V>::shifted(core_.max_sum(), 2) + V(1)));
     if (!out.complete && !clock_.expired()) return false;
+    if (proof_.on() && out.complete && out.found && out.lower == out.upper) {
+      // With the optimum known from the start the tree is as small as can be, and the proof with
+      // it.
+      Proof again(true);
+      if (look(again, out.upper).complete) tree = std::move(again);
+    }
     if (out.found) start = chosen[i] = out.assignment;
     rest[i] = out.found || !out.complete ? out.lower : infinity<V>();
     exact = exact && out.complete && (!out.found || out.lower == out.upper);

@@ -128,6 +128,32 @@ TEST_CASE("pbqp: every triangle over {0, 1, inf} agrees with brute force") {
   }
 }
 
+TEST_CASE("pbqp: every pair of nodes with three options over {0, 1, inf} agrees with brute force") {
+  const double value[] = {0.0, 1.0, kInfinity};
+  for (int code = 0; code < 19683; ++code) {
+    int c = code;
+    std::vector<double> x(9);
+    for (double& y : x) {
+      y = value[c % 3];
+      c /= 3;
+    }
+    Problem p;
+    p.add_node({0.0, 1.0, static_cast<double>(code % 2)});
+    p.add_node({1.0, 0.0, code % 5 == 0 ? kInfinity : 0.0});
+    p.add_edge(0, 1, x);
+    double best = kInfinity;
+    for (std::size_t a = 0; a < 3; ++a) {
+      for (std::size_t b = 0; b < 3; ++b) {
+        best = std::min(best, p.costs(0)[a] + p.costs(1)[b] + x[3 * a + b]);
+      }
+    }
+    const pbqp::Result r = pbqp::solve(p);
+    if (r.upper != best || r.lower != best) {
+      FAIL("pair " << code << ": " << r.upper << " instead of " << best);
+    }
+  }
+}
+
 TEST_CASE("pbqp: graphs of four and five nodes over {0, 1, inf} agree with brute force") {
   // Every graph (set of edges) with every node's options distinguished by a seeded matrix each.
   const double value[] = {0.0, 1.0, kInfinity};
