@@ -317,7 +317,9 @@ void Solver<V>::descend(Assignment& x) const {
     if (problem_.edge(i).v != problem_.edge(i).u) incident[problem_.edge(i).v].push_back(i);
   }
   bool again = true;
-  for (int round = 0; again && round < 20; ++round) {
+  // The time is up already: large problems get a single round.
+  const int rounds = result_.statistics.options > 200000 ? 1 : 20;
+  for (int round = 0; again && round < rounds; ++round) {
     again = false;
     for (std::size_t v = 0; v < x.size(); ++v) {
       const auto cost_of = [&](std::size_t i) {
