@@ -173,6 +173,9 @@ class Core {
   bool infeasible() const { return is_inf(constant_); }
   /// The part whose options were all found to be forbidden, if any.
   std::uint32_t culprit() const { return culprit_; }
+  void set_culprit(std::uint32_t p) {
+    if (culprit_ == kNone) culprit_ = p;
+  }
 
   /// Drops edges that are zero or independent, everywhere.
   void drop_all();
@@ -561,7 +564,7 @@ void Core<V>::reduce0(std::uint32_t v) {
   for (std::size_t k = 1; k < cost.size(); ++k) {
     if (cost[k] < cost[best]) best = k;
   }
-  if (is_inf(cost[best])) culprit_ = v;
+  if (is_inf(cost[best])) set_culprit(v);
   add_constant(cost[best]);
   ArgTable table(1, cost.size());
   table.set(0, best);
@@ -597,7 +600,7 @@ void Core<V>::reduce1(std::uint32_t v) {
     target[i] = sat_add<V>(target[i], clamp<V>(least));
     any = any || !is_inf(target[i]);
   }
-  if (!any) culprit_ = u;
+  if (!any) set_culprit(u);
   steps_.push_back({v, {u, kNone}, std::move(table)});
   proof_.line("r1", v, u);
   ++stats_.r1;

@@ -8,7 +8,7 @@
 namespace pbqp::detail {
 namespace {
 
-double hard(double x) { return x == kInfinity ? kInfinity : 0.0; }
+double only_infinite(double x) { return x == kInfinity ? kInfinity : 0.0; }
 
 // The problem of some nodes with only its infinities.
 class HardProblem {
@@ -30,7 +30,7 @@ class HardProblem {
     std::vector<std::size_t> position(problem_.node_count(), ~std::size_t{0});
     for (const std::size_t v : nodes) {
       std::vector<double> costs = problem_.costs(v);
-      for (double& c : costs) c = hard(c);
+      for (double& c : costs) c = only_infinite(c);
       position[v] = sub.add_node(std::move(costs));
     }
     for (const std::size_t v : nodes) {
@@ -38,7 +38,7 @@ class HardProblem {
         const Edge& e = problem_.edge(i);
         if (e.u != v || position[e.v] == ~std::size_t{0}) continue;
         Matrix m = e.matrix;
-        for (double& c : m.data) c = hard(c);
+        for (double& c : m.data) c = only_infinite(c);
         if (e.row_class) {
           sub.add_class_edge(position[e.u], *e.row_class, position[e.v], *e.col_class,
                              std::move(m));
@@ -53,26 +53,33 @@ class HardProblem {
     return solve(sub, limits).status == Status::kInfeasible;
   }
 
-  // Nodes joined by edges that forbid something.
-  std::vector<std::vector<std::size_t>> components() const {
-    std::vector<std::vector<std::size_t>> result;
+  // Up to `count` nodes in the order of their distance from `root`, over edges that forbid
+  // something.
+  std::vector<std::size_t> around(std::size_t root, std::size_t count) const {
+    std::vector<bool> seen(problem_.node_count(), false);
+    seen[root] = true;
+    std::vector<std::size_t> nodes{root};
+    for (std::size_t k = 0; k < nodes.size() && nodes.size() < count; ++k) {
+      for (const std::size_t i : edges_[nodes[k]]) {
+        const Edge& e = problem_.edge(i);
+        for (const std::size_t w : {e.u, e.v}) {
+          if (seen[w]) continue;
+          seen[w] = true;
+          nodes.push_back(w);
+        }
+      }
+    }
+    return nodes;
+  }
+
+  // The nodes from which others can be reached, one for each component.
+  std::vector<std::size_t> roots() const {
+    std::vector<std::size_t> result;
     std::vector<bool> seen(problem_.node_count(), false);
     for (std::size_t root = 0; root < seen.size(); ++root) {
       if (seen[root]) continue;
-      seen[root] = true;
-      std::vector<std::size_t> nodes{root};
-      for (std::size_t k = 0; k < nodes.size(); ++k) {
-        for (const std::size_t i : edges_[nodes[k]]) {
-          const Edge& e = problem_.edge(i);
-          for (const std::size_t w : {e.u, e.v}) {
-            if (!seen[w]) {
-              seen[w] = true;
-              nodes.push_back(w);
-            }
-          }
-        }
-      }
-      result.push_back(std::move(nodes));
+      result.push_back(root);
+      for (const std::size_t v : around(root, seen.size())) seen[v] = true;
     }
     return result;
   }
@@ -88,30 +95,43 @@ class HardProblem {
 }  // namespace
 
 std::vector<std::size_t> infeasible_core(const Problem& problem, const Limits& limits,
-                                         const Clock& clock) {
+                                         const Clock& clock, std::size_t near) {
   std::vector<std::size_t> core(problem.node_count());
   for (std::size_t v = 0; v < core.size(); ++v) core[v] = v;
-  if (!limits.minimise_core) return core;
+  if (!limits.minimise_core || clock.elapsed() >= limits.seconds) return core;
   for (std::size_t v = 0; v < problem.node_count(); ++v) {
     const auto& c = problem.costs(v);
     if (std::all_of(c.begin(), c.end(), [](double x) { return x == kInfinity; })) return {v};
   }
-  HardProblem hard_problem(problem);
+  HardProblem hard(problem);
   // Finding out why should not take much longer than finding out that.
-  hard_problem.set_budget(std::min(limits.seconds, 1.0 + 20 * clock.elapsed()));
-  if (clock.elapsed() >= limits.seconds) return core;
-  for (auto& nodes : hard_problem.components()) {
-    if (nodes.size() < core.size() && hard_problem.infeasible(nodes, clock)) {
-      core = std::move(nodes);  // breadth-first, so that chunks are connected
-      break;
+  hard.set_budget(std::min(limits.seconds, 1.0 + 5 * clock.elapsed()));
+  // Ever larger surroundings of the place where it showed.
+  bool found = false;
+  std::size_t last = 0;
+  for (std::size_t count = 4; !found; count *= 2) {
+    std::vector<std::size_t> nodes = hard.around(near, count);
+    if (nodes.size() == last) break;  // the whole component, and it is feasible
+    last = nodes.size();
+    found = hard.infeasible(nodes, clock);
+    if (found) core = std::move(nodes);
+  }
+  if (!found) {
+    for (const std::size_t root : hard.roots()) {
+      std::vector<std::size_t> nodes = hard.around(root, core.size());
+      if (nodes.size() < core.size() && hard.infeasible(nodes, clock)) {
+        core = std::move(nodes);
+        break;
+      }
     }
   }
+  // Nodes in the order of their distance: chunks hang together.
   for (std::size_t chunk = (core.size() + 1) / 2; chunk >= 1; chunk /= 2) {
     for (std::size_t at = 0; at < core.size() && core.size() > 1;) {
       const std::size_t end = std::min(core.size(), at + chunk);
       std::vector<std::size_t> rest(core.begin(), core.begin() + static_cast<std::ptrdiff_t>(at));
       rest.insert(rest.end(), core.begin() + static_cast<std::ptrdiff_t>(end), core.end());
-      if (!rest.empty() && hard_problem.infeasible(rest, clock)) {
+      if (!rest.empty() && hard.infeasible(rest, clock)) {
         core = std::move(rest);
       } else {
         at = end;

@@ -8,8 +8,8 @@
 namespace pbqp::detail {
 
 /// The nodes of an infeasible problem's core, sorted. With limits.minimise_core no node can be left
-/// out, unless that takes too long.
+/// out, unless that takes too long. `near` is a node where the contradiction showed.
 std::vector<std::size_t> infeasible_core(const Problem& problem, const Limits& limits,
-                                         const Clock& clock);
+                                         const Clock& clock, std::size_t near);
 
 }  // namespace pbqp::detail

@@ -32,6 +32,9 @@ class Solver {
   }
 
   void run();
+  std::size_t culprit() const {
+    return core_.culprit() == Core<V>::kNone ? 0 : layout_.parts()[core_.culprit()].node;
+  }
 
  private:
   void solve_blocks();
@@ -238,6 +241,7 @@ void Solver<V>::solve_block(const std::vector<std::uint32_t>& parts, std::uint32
   for (std::size_t i = 0; i < n; ++i) {
     if (parts[i] == interface_part) keep = i;
     if (block->dim(i) == 0) {
+      core_.set_culprit(parts[i]);
       core_.add_constant(infinity<V>());
       return;
     }
@@ -256,6 +260,7 @@ void Solver<V>::solve_block(const std::vector<std::uint32_t>& parts, std::uint32
     done = search_block(block, keep, nodes, rest) || eliminate_block(block, keep, plan, rest) ||
            search_block(block, keep, ~std::size_t{0}, rest);
   }
+  if (std::all_of(rest.begin(), rest.end(), is_inf<V>)) core_.set_culprit(parts[0]);
   for (const std::uint32_t p : parts) {
     if (p != interface_part) core_.remove(p);
   }
@@ -424,13 +429,14 @@ void Solver<V>::run() {
 }
 
 template <class V>
-void solve_in(const Problem& problem, const Limits& limits, const Clock& clock, Range range,
-              bool rounded, Result& result) {
+std::size_t solve_in(const Problem& problem, const Limits& limits, const Clock& clock, Range range,
+                     bool rounded, Result& result) {
   result.statistics.number_bits = Num<V>::kBits;
   result.statistics.quantum = std::ldexp(1.0, range.exponent);
   Solver<V> solver(problem, limits, clock, range.exponent, rounded,
                    Num<V>::shifted(V(1), range.magnitude - range.exponent), result);
   solver.run();
+  return solver.culprit();
 }
 
 void check(const Limits& limits) {
@@ -473,14 +479,17 @@ Result solve(const Problem& problem, const Limits& limits) {
     rounded = unit > range.exponent;
     if (rounded) range = {unit, std::max(range.magnitude, unit) + 1};
   }
-  with_integers(range.magnitude - range.exponent,
-                [&]<class V>(V) { solve_in<V>(problem, limits, clock, range, rounded, result); });
+  std::size_t near = 0;  // a node where an infeasibility showed
+  with_integers(range.magnitude - range.exponent, [&]<class V>(V) {
+    near = solve_in<V>(problem, limits, clock, range, rounded, result);
+  });
   if (rounded && result.status != Status::kInfeasible) {
     const auto terms = static_cast<double>(problem.node_count() + problem.edge_count());
     result.lower = std::nextafter(result.lower - 0.5 * limits.quantum * terms, -kInfinity);
     if (result.status == Status::kOptimal) result.status = Status::kFeasible;
   }
-  if (result.status == Status::kInfeasible) result.core = infeasible_core(problem, limits, clock);
+  if (result.status == Status::kInfeasible)
+    result.core = infeasible_core(problem, limits, clock, near);
   result.statistics.seconds = clock.elapsed();
   return result;
 }
