@@ -405,7 +405,9 @@ void Search<V>::bound(State& s, int rounds) {
     if (s.closed || reaches(s.c0)) break;
     const double gain = Num<V>::approximate(V(s.c0 - before));
     const double open = Num<V>::approximate(V(best_cost_ - s.c0));
-    if (gain <= 0.02 * open) break;
+    // At the root the bound is worth some work; below it branching soon gains more, though not for
+    // the size of a proof.
+    if (gain <= (at_root_ || proof_.on() ? 0.02 : 0.2) * open) break;
     if ((r & 7) == 7 && clock_.expired()) break;
   }
   if (!s.closed) cut(s);
