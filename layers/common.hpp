@@ -33,8 +33,6 @@ inline Index blocks_of(Layout layout, const Shape& s) {
   return stored_channels(layout, s.c) / block(layout);
 }
 
-inline bool blocked(Layout layout) { return block(layout) > 1; }
-
 /// Threads that are worth waking for this many floats: a region costs as much as a few thousand.
 inline int useful_threads(int threads, Index floats) {
   return static_cast<int>(std::clamp<Index>(floats / 4096, 1, threads));

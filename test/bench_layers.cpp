@@ -17,6 +17,7 @@
 #include "buffer.hpp"
 #include "layers/layer.hpp"
 #include "machine.hpp"
+#include "threads.hpp"
 
 #ifdef CONVPRIM_BENCH_DNNL
 #include <dnnl.hpp>
@@ -199,14 +200,18 @@ void add_row(std::vector<Candidate>& list, const LayerImpl& impl, const LayerPro
                   {}});
 }
 
-/// Reads as much as drives weights out of the caches, as the rest of a network does.
-void flush() {
+/// Reads as much as drives weights out of the caches, as the rest of a network does; on all
+/// threads, so that none is asleep when the layer starts.
+void flush(int threads) {
   static const Buffer memory = Buffer::zeros(std::size_t{1} << 26);
-  volatile float sink = 0;
-  float sum = 0;
-  for (std::size_t i = 0; i < memory.size(); i += 16) sum += memory[i];
-  sink = sum;
-  (void)sink;
+  parallel(threads, [&](int thread, int team) {
+    volatile float sink = 0;
+    const Range r = share(static_cast<Index>(memory.size()), thread, team, 16);
+    float sum = 0;
+    for (Index i = r.begin; i < r.end; i += 16) sum += memory[static_cast<std::size_t>(i)];
+    sink = sum;
+    (void)sink;
+  });
 }
 
 void bench(const Bench& b, int threads) {
@@ -251,7 +256,7 @@ void bench(const Bench& b, int threads) {
     for (Candidate& c : list) {
       // The one before left the caches to its own tensors: one run brings ours back.
       if (product != nullptr) {
-        flush();
+        flush(threads);
       } else {
         c.run();
       }
