@@ -532,7 +532,7 @@ class WcspReader {
   }
   // Tables are written out in full; a short file must not ask for all memory.
   void claim(std::size_t entries) {
-    constexpr std::size_t kMost = std::size_t{1} << 28;
+    constexpr std::size_t kMost = std::size_t{1} << 26;
     if (entries > kMost || (claimed_ += entries) > kMost) {
       fail(name_, line_, "the tables of this problem are too large");
     }

@@ -37,6 +37,11 @@ bool small(const pbqp::Problem& p) {
 }
 
 void use(const pbqp::Problem& p) {
+  // A short wcsp file may hold a large table; writing that out as JSON is no test of anything.
+  std::size_t entries = 0;
+  for (std::size_t v = 0; v < p.node_count(); ++v) entries += p.option_count(v);
+  for (std::size_t e = 0; e < p.edge_count(); ++e) entries += p.edge(e).matrix.data.size();
+  if (entries > 1000000) return;
   const std::string text = pbqp::write_text(p);
   must(pbqp::write_text(pbqp::read_text(text, "text")) == text);
   const std::string json = pbqp::write_json(p);
