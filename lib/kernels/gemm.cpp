@@ -91,7 +91,8 @@ CONVPRIM_INLINE void add_term(Vec (&acc)[P][V], const float* const (&a)[P], std:
 /// since the loop's own additions compete with the multiply-adds for two of the ports.
 template <int V, int P, bool Unit>
 CONVPRIM_INLINE void add_run(Vec (&acc)[P][V], const float* const (&a)[P], std::ptrdiff_t at,
-                             const float* w, std::ptrdiff_t terms, std::ptrdiff_t step) {
+                             const float* w, std::ptrdiff_t terms, std::ptrdiff_t step,
+                             const float* prefetch) {
   constexpr int kUnroll = 8;
   // `at` is hidden from the compiler, which would rather advance P pointers than one index. The
   // clobbered memory keeps it from loading the next weights early, for which no registers are left.
@@ -103,6 +104,9 @@ CONVPRIM_INLINE void add_run(Vec (&acc)[P][V], const float* const (&a)[P], std::
         add_term<V, P>(acc, a, at + u, w + u * V * kLanes);
         asm volatile("" ::: "memory");
       }
+      CONVPRIM_UNROLL
+      for (int i = 0; i < kUnroll * kPrefetch; i += 16) __builtin_prefetch(prefetch + i, 0, 2);
+      prefetch += kUnroll * kPrefetch;
       w += kUnroll * V * kLanes;
       at += kUnroll;
     }
@@ -199,9 +203,9 @@ void tile(const GemmPanel& b, const GemmTile& t) {
     for (int p = 0; p < P; ++p) a[p] = offsets[p] >= 0 ? in + offsets[p] : t.zeros;
     const GemmRun* run = group->runs;
     for (std::ptrdiff_t r = group->run_count; r > 0; --r, ++run) {
-      add_run<V, P, Unit>(acc, a, run->at,
-                          b.weights + std::ptrdiff_t{run->first_term} * (V * kLanes), run->terms,
-                          b.step);
+      const std::ptrdiff_t term = run->first_term;
+      add_run<V, P, Unit>(acc, a, run->at, b.weights + term * (V * kLanes), run->terms, b.step,
+                          t.prefetch + run->at * t.prefetch_at + term * t.prefetch_term);
     }
   }
   store_tile<V, P>(b, t, acc);

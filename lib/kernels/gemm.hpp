@@ -18,6 +18,7 @@ namespace convprim::kernels {
 
 inline constexpr int kMaxPanelVectors = 4;
 inline constexpr int kMaxTilePixels = 16;
+inline constexpr int kPrefetch = 8;
 
 /// Consecutive terms of the sum, as consecutive weights.
 struct GemmRun {
@@ -68,6 +69,10 @@ struct GemmTile {
   const GemmGroup* groups;
   std::ptrdiff_t group_count;
   const std::int32_t* offsets;
+  /// Brought to the L2 cache meanwhile: for each run kPrefetch floats a term, from prefetch + at *
+  /// prefetch_at + first_term * prefetch_term.
+  const float* prefetch;
+  std::ptrdiff_t prefetch_at, prefetch_term;
   float* out;             ///< first pixel
   const float* residual;  ///< first pixel, or null
 };

@@ -410,6 +410,11 @@ class Tiled final : public Convolution {
         std::max(4.0, in_bytes / static_cast<double>(s_.n) / static_cast<double>(tiles_));
     const double room = share_bytes <= l2 / 2 ? l1 / 2 : l2 / 2;
     group_ = std::max<Index>(1, static_cast<Index>(room / tile_bytes));
+    weights_far_ = share_bytes > l2 / 2;
+    // The input of 1x1 convolutions comes as fast as it is used: worth fetching ahead if it lies in
+    // one piece.
+    in_ahead_ = s_.kh == 1 && s_.kw == 1 && s_.unit_stride() && s_.pt == 0 && s_.pl == 0 &&
+                s_.oh == s_.h && s_.ow == s_.w && step_ == 1 && in_bytes > l1;
   }
 
   void run_share(const RunArgs& args, Index job) const {
@@ -422,12 +427,54 @@ class Tiled final : public Convolution {
       const Index end = std::min(begin + group_, tiles.end);
       for (Index p = panels.begin; p < panels.end; ++p) {
         const Panel& panel = panels_[static_cast<std::size_t>(p)];
-        for (Index t = begin; t < end; ++t) run_tile(args, panel, t);
+        for (Index t = begin; t < end; ++t) {
+          Ahead ahead = next_weights(panels, p, t - begin, end < tiles.end);
+          if (in_ahead_ && !weights_far_ && end < tiles.end) {
+            ahead = next_input(args, panel, end, (p - panels.begin) * (end - begin) + t - begin);
+          }
+          run_tile(args, panel, t, ahead);
+        }
       }
     }
   }
 
-  void run_tile(const RunArgs& args, const Panel& panel, Index index) const {
+  /// What a tile fetches for later ones.
+  struct Ahead {
+    const float* from;
+    Index at, term;  // GemmTile::prefetch_at, prefetch_term
+  };
+
+  /// The part-th piece of the weights after panel p, if they come from beyond L2.
+  Ahead next_weights(Range panels, Index p, Index part, bool more_groups) const {
+    const Panel& panel = panels_[static_cast<std::size_t>(p)];
+    const Index parts = panel.vectors * gemm_.lanes / kernels::kPrefetch;
+    const Index next = p + 1 < panels.end ? p + 1 : panels.begin;
+    if (!weights_far_ || part >= parts || (next == panels.begin && !more_groups)) {
+      return {panel.args.weights, 0, 0};
+    }
+    const Index piece = panel.channels * s_.kh * s_.kw * kernels::kPrefetch;
+    return {panels_[static_cast<std::size_t>(next)].args.weights + part * piece, 0,
+            kernels::kPrefetch};
+  }
+
+  /// The part-th piece of the input of the group that starts with tile `index`.
+  Ahead next_input(const RunArgs& args, const Panel& panel, Index index, Index part) const {
+    const Index n = index / tiles_, in_image = index % tiles_;
+    const auto columns = static_cast<Index>(columns_.size());
+    const Row& row = rows_[static_cast<std::size_t>(in_image / columns)];
+    const Column& column = columns_[static_cast<std::size_t>(in_image % columns)];
+    const float* from = args.in + n * in_.n_stride + panel.args.in_offset +
+                        (row.out_pixel + column.out_pixel) * in_.w_stride;
+    // hwc: pixels lie one behind the other, and so do the pieces. Blocked: a piece of each block.
+    const bool blocked = c_align_ > 1;
+    const Index piece = (blocked ? c_align_ : panel.channels) * kernels::kPrefetch;
+    const Index floats = group_ * max_pixels_ * (blocked ? c_align_ : s_.c);
+    if (part * piece >= floats) return {panel.args.weights, 0, 0};
+    if (blocked) return {from + part * piece, 1, 0};
+    return {from + part * piece, 0, kernels::kPrefetch};
+  }
+
+  void run_tile(const RunArgs& args, const Panel& panel, Index index, Ahead ahead) const {
     const Index n = index / tiles_, in_image = index % tiles_;
     const auto columns = static_cast<Index>(columns_.size());
     const Row& row = rows_[static_cast<std::size_t>(in_image / columns)];
@@ -437,6 +484,9 @@ class Tiled final : public Convolution {
     GemmTile tile;
     tile.in = args.in + n * in_.n_stride + row.in_offset;
     tile.zeros = zeros_.data();
+    tile.prefetch = ahead.from;
+    tile.prefetch_at = ahead.at;
+    tile.prefetch_term = ahead.term;
     tile.offsets = offsets_.data() + column.offsets;
     const Sum& sum =
         *find_sum(common(row.kernel_rows, column.kernel_rows), column.inside, panel.channels);
@@ -484,6 +534,7 @@ class Tiled final : public Convolution {
   std::vector<std::int32_t> offsets_;
   std::vector<std::unique_ptr<Sum>> sums_;
   Index pixel_shares_ = 1, panel_shares_ = 1, group_ = 1;
+  bool weights_far_ = false, in_ahead_ = false;
 };
 
 }  // namespace
