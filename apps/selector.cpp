@@ -24,6 +24,7 @@ struct Settings {
   Index batch = 0;
   std::vector<std::string> shapes, families, exclude_families, exclude;
   int runs = 20;
+  double max_error = 0;
   std::uint64_t seed = 1;
   bool verify = false, quiet = false, profile_only = false, partial = false,
        list_primitives = false, version = false;
@@ -43,6 +44,7 @@ Family family_of(const std::string& text) {
 
 Filter filter_of(const Settings& settings) {
   Filter filter;
+  if (settings.max_error > 0) filter.max_error = settings.max_error;
   for (const std::string& f : settings.families) filter.families.push_back(family_of(f));
   for (const std::string& f : settings.exclude_families)
     filter.exclude_families.push_back(family_of(f));
@@ -148,7 +150,8 @@ int main(int argc, char** argv) {
       "included, and runs the result. Costs are measured once and kept.\n"
       "Exit status: 0 success, 1 verification failed, 2 bad input."};
   app.name("selector");
-  app.add_option("--net", settings.net, "network file: Caffe text (.prototxt)");
+  app.add_option("--net", settings.net,
+                 "network file: Caffe text (.prototxt) or ONNX, told by content");
   app.add_option("--weights", settings.weights,
                  "weights (.caffemodel); without them, reproducible random ones");
   app.add_option("--threads", settings.threads, "threads to run with; default: all processors")
@@ -166,6 +169,10 @@ int main(int argc, char** argv) {
   app.add_option("--exclude-family", settings.exclude_families, "no primitives of these families")
       ->delimiter(',');
   app.add_option("--exclude", settings.exclude, "not these primitives")->delimiter(',');
+  app.add_option("--max-error", settings.max_error,
+                 "leave out primitives that may be off by more than this, relative to an output's "
+                 "sum of |x*w|")
+      ->check(CLI::PositiveNumber);
   app.add_option("--runs", settings.runs, "forward passes to time; 0: none")
       ->check(CLI::Range(0, 1000000));
   app.add_option("--seed", settings.seed, "seed of random weights and inputs");

@@ -33,6 +33,7 @@ bool aligned_parts(const Network& net, const Layer& layer, Layout layout) {
 
 bool Filter::allows(const Primitive& primitive) const {
   if (!families.empty() && !contains(families, primitive.family)) return false;
+  if (primitive.error_scale * kErrorUnit > max_error) return false;
   return !contains(exclude_families, primitive.family) && !contains(exclude, primitive.name);
 }
 

@@ -243,6 +243,18 @@ TEST_CASE("strategies are never cheaper than the plan, and are there") {
   }
 }
 
+TEST_CASE("an error limit leaves out the primitives that exceed it") {
+  Filter filter;
+  filter.max_error = 1.5 * kErrorUnit;
+  const Primitive* exact = find_primitive("direct-sum2d");
+  const Primitive* rough = find_primitive("winograd-4x4-5x5");
+  REQUIRE(exact != nullptr);
+  REQUIRE(rough != nullptr);
+  CHECK(filter.allows(*exact));
+  CHECK(rough->error_scale > 1.5F);
+  CHECK_FALSE(filter.allows(*rough));
+}
+
 TEST_CASE("a filter that leaves nothing names the layer") {
   const Network net = prepare(kBranches);
   Filter filter;

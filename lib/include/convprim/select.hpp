@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ struct Filter {
   std::size_t max_workspace =
       std::size_t{2}
       << 30;  ///< bytes of scratch memory that one layer may ask for; refused when profiled
+  /// Largest error allowed, relative to each output's sum of |x*w|: leaves out primitives whose
+  /// error_scale * kErrorUnit is larger.
+  double max_error = std::numeric_limits<double>::infinity();
   /// True if a primitive of that name and family may be chosen.
   bool allows(const Primitive& primitive) const;
 };
