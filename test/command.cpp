@@ -13,30 +13,14 @@
 #include <thread>
 #include <vector>
 
+#include "files.hpp"
 #include "test.hpp"
 
+using convprim::test::slurp;
+using convprim::test::TemporaryFolder;
 namespace fs = std::filesystem;
 
 namespace {
-
-struct TemporaryFolder {
-  fs::path path;
-  TemporaryFolder() {
-    std::string pattern = (fs::temp_directory_path() / "convprim-test-XXXXXX").string();
-    path = mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() { fs::remove_all(path); }
-  std::string file(const std::string& name) const { return (path / name).string(); }
-  std::string write(const std::string& name, const std::string& content) const {
-    std::ofstream(path / name, std::ios::binary) << content;
-    return file(name);
-  }
-};
-
-std::string slurp(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 const char* selector() {
   const char* path = std::getenv("CONVPRIM_SELECTOR");

@@ -8,28 +8,15 @@
 
 #include "convprim/costs.hpp"
 #include "convprim/error.hpp"
+#include "files.hpp"
 #include "test.hpp"
 
 using namespace convprim;
+using convprim::test::slurp;
+using convprim::test::TemporaryFolder;
 namespace fs = std::filesystem;
 
 namespace {
-
-/// A folder of its own, removed at the end.
-struct TemporaryFolder {
-  fs::path path;
-  TemporaryFolder() {
-    std::string pattern = (fs::temp_directory_path() / "convprim-test-XXXXXX").string();
-    path = mkdtemp(pattern.data());
-  }
-  ~TemporaryFolder() { fs::remove_all(path); }
-  std::string file(const std::string& name) const { return (path / name).string(); }
-};
-
-std::string slurp(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 std::string refusal(const std::string& path) {
   try {
