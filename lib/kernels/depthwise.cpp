@@ -332,8 +332,12 @@ void pad(const DepthwisePad& a) {
       continue;
     }
     zero(out, pitch);
-    for (ptrdiff_t c = 0; c < used; ++c)
-      out[(c + a.pl) % a.sw * a.phase + (c + a.pl) / a.sw] = in[c];
+    for (ptrdiff_t p = 0; p < a.sw; ++p) {
+      // The first input column of phase p, and its place.
+      ptrdiff_t i = p < a.pl ? (a.pl - p + a.sw - 1) / a.sw : 0;
+      float* to = out + p * a.phase;
+      for (ptrdiff_t c = i * a.sw + p - a.pl; c < used; c += a.sw) to[i++] = in[c];
+    }
   }
 }
 
