@@ -1,10 +1,13 @@
 // selector: from a network file to the fastest plan for this machine, and its run.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "apps/progress.hpp"
 #include "convprim/cpu.hpp"
@@ -44,6 +47,7 @@ Family family_of(const std::string& text) {
 
 Filter filter_of(const Settings& settings) {
   Filter filter;
+  if (std::isnan(settings.max_error)) throw Error("--max-error nan: give a number, such as 1e-5");
   if (settings.max_error > 0) filter.max_error = settings.max_error;
   for (const std::string& f : settings.families) filter.families.push_back(family_of(f));
   for (const std::string& f : settings.exclude_families)
@@ -57,18 +61,54 @@ Filter filter_of(const Settings& settings) {
   return filter;
 }
 
+[[noreturn]] void unwritable(const std::string& path) {
+  throw Error(fmt::format("{}: cannot be written; choose another file", path));
+}
+
+/// The file that writing to `path` replaces: a link's target. Empty for a device or a pipe, which
+/// is written to as it stands.
+std::string replaced_file(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const auto status = fs::status(path, error);
+  if (fs::is_directory(status)) throw Error(fmt::format("{}: is a folder; choose a file", path));
+  if (fs::exists(status) && !fs::is_regular_file(status)) return "";
+  const auto target = fs::weakly_canonical(path, error);
+  return error ? path : target.string();
+}
+
 /// Writes a file whole or not at all.
 void write_file(const std::string& path, const std::string& content) {
-  const std::string partial = path + ".part";
+  const std::string target = replaced_file(path);
+  const std::string partial = target.empty() ? path : fmt::format("{}.part-{}", target, getpid());
   std::ofstream file(partial, std::ios::binary);
   file << content;
   file.close();
   std::error_code error;
-  if (file) std::filesystem::rename(partial, path, error);
+  if (file && !target.empty()) std::filesystem::rename(partial, target, error);
   if (!file || error) {
-    std::filesystem::remove(partial, error);
-    throw Error(fmt::format("{}: cannot be written; choose another file", path));
+    if (!target.empty()) std::filesystem::remove(partial, error);
+    unwritable(path);
   }
+}
+
+/// Finds out before long work whether write_file() will be able to write, and that it will not
+/// replace an input.
+void check_writable(const std::string& path, const std::vector<std::string>& inputs) {
+  const std::string target = replaced_file(path);
+  if (target.empty()) return;
+  for (const std::string& input : inputs) {
+    std::error_code error;
+    if (!input.empty() && std::filesystem::equivalent(input, target, error)) {
+      throw Error(
+          fmt::format("--json {}: would replace a file that is read; choose another file", path));
+    }
+  }
+  const std::string partial = fmt::format("{}.part-{}", target, getpid());
+  const bool opened = std::ofstream(partial).is_open();
+  std::error_code error;
+  std::filesystem::remove(partial, error);
+  if (!opened) unwritable(path);
 }
 
 void list_primitives() {
@@ -82,7 +122,21 @@ int run(const Settings& settings) {
   ImportOptions import;
   import.batch = settings.batch;
   import.weights = settings.weights;
-  for (const std::string& text : settings.shapes) import.shapes.insert(parse_input_shape(text));
+  for (const std::string& text : settings.shapes) {
+    const auto [input, shape] = parse_input_shape(text);
+    if (!import.shapes.emplace(input, shape).second) {
+      throw Error(
+          fmt::format("--input-shape gives the shape of \"{}\" twice; give it once", input));
+    }
+  }
+  if (settings.batch > 0 && !settings.shapes.empty()) {
+    throw Error("--batch and --input-shape exclude each other; put the batch into the shape");
+  }
+  if (settings.profile_only && (settings.verify || !settings.json.empty())) {
+    throw Error(
+        "--profile-only stops before there is anything to verify or report; leave out --verify and "
+        "--json");
+  }
   Network original = import_network(settings.net, import);
   random_weights(original, settings.seed);
   for (const std::string& remark : original.remarks) fmt::print(stderr, "remark: {}\n", remark);
@@ -106,8 +160,11 @@ int run(const Settings& settings) {
     fmt::print(stderr, "remark: {} threads on {} processors: expect no gain\n", threads,
                available_cpus());
   }
-  CostStore store(settings.costs.empty() ? CostStore::default_path() : settings.costs,
-                  Machine::here(threads));
+  const std::string costs = settings.costs.empty() ? CostStore::default_path() : settings.costs;
+  if (!settings.json.empty()) {
+    check_writable(settings.json, {settings.net, settings.weights, costs});
+  }
+  CostStore store(costs, Machine::here(threads));
   report.costs_file = store.path();
   ProgressBar bar;
   report.profile = profile(net, filter, store,
@@ -136,6 +193,12 @@ int run(const Settings& settings) {
   fmt::print("{}", table(report));
   if (!settings.json.empty()) write_file(settings.json, json(report));
   return report.verification && !report.verification->passed ? kVerifyFailed : kOk;
+}
+
+/// One sentence on standard error; never throws, not even if that is closed.
+int refuse(const std::string& sentence) {
+  std::fputs(("selector: " + sentence + "\n").c_str(), stderr);
+  return kBadInput;
 }
 
 }  // namespace
@@ -172,8 +235,8 @@ int main(int argc, char** argv) {
   app.add_option("--max-error", settings.max_error,
                  "leave out primitives that may be off by more than this, relative to an output's "
                  "sum of |x*w|")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--runs", settings.runs, "forward passes to time; 0: none")
+      ->check(CLI::Range(1e-9, 1.0));
+  app.add_option("--runs", settings.runs, "forward passes to time, 20 unless given; 0: none")
       ->check(CLI::Range(0, 1000000));
   app.add_option("--seed", settings.seed, "seed of random weights and inputs");
   app.add_option("--json", settings.json, "also write the report as JSON to this file");
@@ -189,25 +252,26 @@ int main(int argc, char** argv) {
                "versions of this program, of what it is linked with, and of the CPU");
   try {
     app.parse(argc, argv);
+    int status = kOk;
     if (settings.version) {
       fmt::print("{}", versions());
-      return kOk;
-    }
-    if (settings.list_primitives) {
+    } else if (settings.list_primitives) {
       list_primitives();
-      return kOk;
+    } else if (settings.net.empty()) {
+      throw Error("no network: name a file with --net, or see --help");
+    } else {
+      status = run(settings);
     }
-    if (settings.net.empty()) throw Error("no network: name a file with --net, or see --help");
-    return run(settings);
+    if (std::fflush(stdout) != 0) throw Error("standard output cannot be written");
+    return status;
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);
-    fmt::print(stderr, "selector: {}; see --help\n", e.what());
-    return kBadInput;
+    return refuse(fmt::format("{}; see --help", e.what()));
   } catch (const Error& e) {
-    fmt::print(stderr, "selector: {}\n", e.what());
-    return kBadInput;
+    return refuse(e.what());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "selector: not enough memory\n");
-    return kBadInput;
+    return refuse("not enough memory for this network; a smaller --batch needs less");
+  } catch (const std::system_error& e) {
+    return refuse(fmt::format("standard output cannot be written ({})", e.what()));
   }
 }

@@ -80,7 +80,10 @@ struct CostStore::Impl {
         sqlite3_open_v2(path.c_str(), &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
     db.reset(raw);
     if (status != SQLITE_OK) fail("cannot be opened");
-    if (sqlite3_db_readonly(raw, "main") == 1) fail("cannot be written");
+    if (sqlite3_db_readonly(raw, "main") == 1) {
+      throw Error(
+          fmt::format("cost file {}: is read-only; choose another file with --costs", path));
+    }
     sqlite3_busy_timeout(raw, 10'000);
     // Nothing is written before the file is known to be ours or empty.
     const int tables = pragma("SELECT count(*) FROM sqlite_master");

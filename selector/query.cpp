@@ -190,7 +190,8 @@ Instance make_instance(const Network& net, const Filter& filter, const CostFunct
     if (std::holds_alternative<ConvOp>(layer.op) && all[0].name == "cut" &&
         known(net.tensors[static_cast<std::size_t>(layer.inputs[0])].shape)) {
       throw Error(
-          fmt::format("layer \"{}\" ({}): no allowed primitive solves it; allow more families",
+          fmt::format("layer \"{}\" ({}): no primitive that the options allow solves it; allow "
+                      "more families, primitives or a larger error",
                       layer.name, scenario_of(net, id).str()));
     }
     std::erase_if(all, [&](const Choice& c) { return !c.free() && costs(c.key) == kInfinity; });

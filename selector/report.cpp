@@ -227,8 +227,8 @@ std::string table(const Report& report) {
   const int disturbed = report.profile.disturbed + (report.times ? report.times->disturbed : 0);
   if (disturbed > 0) {
     line(
-        "other programs disturbed {} runs, which were taken again; on a quiet machine predictions "
-        "are better",
+        "other programs disturbed {} timed runs, profiling included, which were taken again; "
+        "predictions are better on a quiet machine",
         disturbed);
   }
   if (report.executable != nullptr) {
@@ -331,7 +331,8 @@ std::string json(const Report& report) {
                  {"residuals", report.passes.residuals},
                  {"dead", report.passes.dead}};
   j["remarks"] = report.net->remarks;
-  return j.dump(2) + "\n";
+  // Names in files may be in any encoding.
+  return j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace convprim

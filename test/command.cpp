@@ -227,6 +227,12 @@ TEST_CASE("bad input is refused with one sentence and nothing is left behind") {
   check_refusal(run(folder, {"--net", net, "--threads", "many"}), {"threads"});
   check_refusal(run(folder, {"--net", net, "--no-such-option"}), {"no-such-option"});
   check_refusal(run(folder, {"--net", net, "--families", "fourier"}), {"fourier", "winograd"});
+  check_refusal(run(folder, {"--net", net, "--batch", "2", "--input-shape", "data=1,3,8,8"}),
+                {"--batch", "--input-shape"});
+  check_refusal(
+      run(folder, {"--net", net, "--input-shape", "data=1,3,8,8", "--input-shape", "data=1,3,9,9"}),
+      {"twice"});
+  check_refusal(run(folder, {"--net", net, "--profile-only", "--verify"}), {"--profile-only"});
   check_refusal(run(folder, {"--net", net, "--exclude", "nothing"}), {"nothing"});
   check_refusal(run(folder, {"--net", net, "--costs", folder.file("no/folder/costs.db")}),
                 {"no/folder/costs.db", "--costs"});
@@ -234,14 +240,51 @@ TEST_CASE("bad input is refused with one sentence and nothing is left behind") {
       run(folder, {"--net", net, "--costs", folder.write("text.db", std::string(4096, 'x'))}),
       {"text.db"});
   check_refusal(
-      run(folder, {"--net", net, "--costs", costs, "--quiet", "--families", "direct", "--threads",
-                   "1", "--runs", "0", "--json", folder.file("no/folder/j.json")})
-                  .status == 2
-          ? Outcome{2, "", "j.json"}
-          : Outcome{},
+      run(folder, {"--net", net, "--costs", costs, "--json", folder.file("no/folder/j.json")}),
       {"j.json"});
+  CHECK_FALSE(fs::exists(costs));
   CHECK_FALSE(fs::exists(folder.file("no")));
   CHECK(slurp(folder.file("text.db")) == std::string(4096, 'x'));
+}
+
+TEST_CASE("--json replaces no input, follows links and takes names in any encoding") {
+  const TemporaryFolder folder;
+  const std::string net =
+      folder.write("odd name.prototxt", "name: \"caf\xe9\"\n" + std::string(kTiny).substr(14));
+  const std::vector<std::string> base = {
+      "--net",      net,      "--costs",   folder.file("costs.db"),
+      "--families", "direct", "--threads", "1",
+      "--quiet",    "--runs", "1",         "--json"};
+  const auto with = [&](const std::string& json) {
+    auto arguments = base;
+    arguments.push_back(json);
+    return run(folder, arguments);
+  };
+  check_refusal(with(net), {"--json"});
+  CHECK(slurp(net).find("caf\xe9") != std::string::npos);
+  check_refusal(with(folder.path.string()), {"folder"});
+  folder.write("target.json", "old");
+  fs::create_symlink(folder.file("target.json"), folder.file("link.json"));
+  CHECK(with(folder.file("link.json")).status == 0);
+  CHECK(fs::is_symlink(folder.file("link.json")));
+  CHECK(nlohmann::json::parse(slurp(folder.file("target.json")))["schema"] == 1);
+  CHECK(with("/dev/null").status == 0);
+  CHECK(fs::is_character_file("/dev/null"));
+}
+
+TEST_CASE("output that cannot be written is a failure, not a crash") {
+  const TemporaryFolder folder;
+  for (const char* option : {"--version", "--list-primitives"}) {
+    int status = 0;
+    waitpid(start({option}, "/dev/full", folder.file("err")), &status, 0);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 2);
+    CHECK(slurp(folder.file("err")).find("standard output") != std::string::npos);
+  }
+  int status = 0;
+  waitpid(start({"--net", "missing"}, folder.file("out"), "/dev/full"), &status, 0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 2);
 }
 
 TEST_CASE("an unknown layer is named, and --partial selects for the rest") {
