@@ -4,8 +4,8 @@
 
 #include "kernels/activation.hpp"
 #include "kernels/complex.hpp"
-#include "kernels/direct.hpp"
 #include "kernels/depthwise.hpp"
+#include "kernels/direct.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/fc.hpp"
 #include "kernels/fft.hpp"
