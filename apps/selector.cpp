@@ -1,15 +1,16 @@
 // selector: from a network file to the fastest plan for this machine, and its run.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <system_error>
 
+#include "apps/costs.hpp"
+#include "apps/cpus.hpp"
+#include "apps/output.hpp"
 #include "apps/progress.hpp"
+#include "convprim/cost_files.hpp"
 #include "convprim/cpu.hpp"
 #include "convprim/error.hpp"
 #include "convprim/executable.hpp"
@@ -22,7 +23,7 @@ namespace convprim {
 namespace {
 
 struct Settings {
-  std::string net, weights, costs, json;
+  std::string net, weights, costs, json, target, cpus;
   int threads = 0;
   Index batch = 0;
   std::vector<std::string> shapes, families, exclude_families, exclude;
@@ -61,56 +62,6 @@ Filter filter_of(const Settings& settings) {
   return filter;
 }
 
-[[noreturn]] void unwritable(const std::string& path) {
-  throw Error(fmt::format("{}: cannot be written; choose another file", path));
-}
-
-/// The file that writing to `path` replaces: a link's target. Empty for a device or a pipe, which
-/// is written to as it stands.
-std::string replaced_file(const std::string& path) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const auto status = fs::status(path, error);
-  if (fs::is_directory(status)) throw Error(fmt::format("{}: is a folder; choose a file", path));
-  if (fs::exists(status) && !fs::is_regular_file(status)) return "";
-  const auto target = fs::weakly_canonical(path, error);
-  return error ? path : target.string();
-}
-
-/// Writes a file whole or not at all.
-void write_file(const std::string& path, const std::string& content) {
-  const std::string target = replaced_file(path);
-  const std::string partial = target.empty() ? path : fmt::format("{}.part-{}", target, getpid());
-  std::ofstream file(partial, std::ios::binary);
-  file << content;
-  file.close();
-  std::error_code error;
-  if (file && !target.empty()) std::filesystem::rename(partial, target, error);
-  if (!file || error) {
-    if (!target.empty()) std::filesystem::remove(partial, error);
-    unwritable(path);
-  }
-}
-
-/// Finds out before long work whether write_file() will be able to write, and that it will not
-/// replace an input.
-void check_writable(const std::string& path, const std::vector<std::string>& inputs) {
-  const std::string target = replaced_file(path);
-  if (target.empty()) return;
-  for (const std::string& input : inputs) {
-    std::error_code error;
-    if (!input.empty() && std::filesystem::equivalent(input, target, error)) {
-      throw Error(
-          fmt::format("--json {}: would replace a file that is read; choose another file", path));
-    }
-  }
-  const std::string partial = fmt::format("{}.part-{}", target, getpid());
-  const bool opened = std::ofstream(partial).is_open();
-  std::error_code error;
-  std::filesystem::remove(partial, error);
-  if (!opened) unwritable(path);
-}
-
 void list_primitives() {
   fmt::print("{:<36} {:<10} {:<7} {}\n", "name", "family", "in", "out");
   for (const Primitive* p : primitives())
@@ -137,6 +88,12 @@ int run(const Settings& settings) {
         "--profile-only stops before there is anything to verify or report; leave out --verify and "
         "--json");
   }
+  if (!settings.target.empty() && (settings.verify || settings.profile_only)) {
+    throw Error(
+        "--target plans for another machine, whose primitives are neither measured nor run here; "
+        "leave out --verify and --profile-only");
+  }
+  if (!settings.cpus.empty()) pin(parse_cpus(settings.cpus));
   Network original = import_network(settings.net, import);
   random_weights(original, settings.seed);
   for (const std::string& remark : original.remarks) fmt::print(stderr, "remark: {}\n", remark);
@@ -156,19 +113,24 @@ int run(const Settings& settings) {
   }
 
   const int threads = settings.threads > 0 ? settings.threads : available_cpus();
-  if (threads > available_cpus()) {
+  if (settings.target.empty() && threads > available_cpus()) {
     fmt::print(stderr, "remark: {} threads on {} processors: expect no gain\n", threads,
                available_cpus());
   }
   const std::string costs = settings.costs.empty() ? CostStore::default_path() : settings.costs;
   if (!settings.json.empty()) {
-    check_writable(settings.json, {settings.net, settings.weights, costs});
+    check_writable("--json", settings.json, {settings.net, settings.weights, costs});
   }
-  CostStore store(costs, Machine::here(threads));
+  const bool here = settings.target.empty();
+  CostStore store(costs, here ? Machine::here(threads)
+                              : find_machine(read_costs(costs), settings.target, settings.threads));
   report.costs_file = store.path();
   ProgressBar bar;
-  report.profile = profile(net, filter, store,
-                           settings.quiet ? std::function<void(const Progress&)>() : std::ref(bar));
+  if (here) {
+    report.profile =
+        profile(net, filter, store,
+                settings.quiet ? std::function<void(const Progress&)>() : std::ref(bar));
+  }
   if (settings.profile_only) {
     fmt::print("{} costs measured in {:.1f} s, {} reused, in {}\n", report.profile.measured,
                report.profile.seconds, report.profile.reused, store.path());
@@ -179,7 +141,7 @@ int run(const Settings& settings) {
   report.plan = &plan;
 
   std::optional<Executable> executable;
-  if (plan.cut.empty()) {
+  if (here && plan.cut.empty()) {
     executable.emplace(net, plan);
     report.executable = &*executable;
     Executable::Context context = executable->make_context();
@@ -219,6 +181,7 @@ int main(int argc, char** argv) {
                  "weights (.caffemodel); without them, reproducible random ones");
   app.add_option("--threads", settings.threads, "threads to run with; default: all processors")
       ->check(CLI::Range(1, 1024));
+  app.add_option("--cpus", settings.cpus, "run on these processors only: 0-3, or 0,2,4-5");
   app.add_option("--batch", settings.batch, "images in a batch, instead of the file's")
       ->check(CLI::Range(1, 65536));
   app.add_option("--input-shape", settings.shapes,
@@ -226,6 +189,9 @@ int main(int argc, char** argv) {
   app.add_option(
       "--costs", settings.costs,
       "file that keeps the measured costs; default: convprim/costs.db in the user's cache folder");
+  app.add_option("--target", settings.target,
+                 "plan for another machine, from its costs in the cost file: its name in "
+                 "`selector costs list`, or the start of it; nothing is measured or run");
   app.add_option("--families", settings.families,
                  "only primitives of these families, comma-separated")
       ->delimiter(',');
@@ -250,10 +216,13 @@ int main(int argc, char** argv) {
                "list all primitives: name, family, layouts");
   app.add_flag("--version", settings.version,
                "versions of this program, of what it is linked with, and of the CPU");
+  add_costs_command(app);
   try {
     app.parse(argc, argv);
     int status = kOk;
-    if (settings.version) {
+    if (!app.get_subcommands().empty()) {
+      // The subcommand has done its work.
+    } else if (settings.version) {
       fmt::print("{}", versions());
     } else if (settings.list_primitives) {
       list_primitives();

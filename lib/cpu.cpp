@@ -4,8 +4,14 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <vector>
+#ifdef __aarch64__
+#include <sys/auxv.h>
+#endif
 
 #include "convprim/error.hpp"
 #include "kernels/kernels.hpp"
@@ -62,18 +68,57 @@ Isa choose() {
       "CONVPRIM_ISA={}: no such instruction set, use baseline, avx2, avx512 or neon", cap));
 }
 
-/// The value of the first line of /proc/cpuinfo that starts with `key`, or an empty string.
-std::string cpuinfo(std::string_view key) {
+/// The values of the lines of /proc/cpuinfo that start with `key`, one for each processor.
+std::vector<std::string> cpuinfo(std::string_view key) {
+  std::vector<std::string> values;
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     if (!line.starts_with(key)) continue;
     const auto end = line.find_first_not_of(" \t", key.size());
     if (end == std::string::npos || line[end] != ':') continue;
     const auto start = line.find_first_not_of(" \t:", end);
-    return start == std::string::npos ? "" : line.substr(start);
+    values.push_back(start == std::string::npos ? "" : line.substr(start));
   }
-  return "";
+  return values;
 }
+
+#ifdef __aarch64__
+
+/// A core's name from the implementer and part numbers of its main identification register.
+std::string arm_core(unsigned long implementer, unsigned long part) {
+  struct Core {
+    unsigned long part;
+    const char* name;
+  };
+  constexpr Core kArm[] = {{0xd03, "Cortex-A53"},  {0xd04, "Cortex-A35"}, {0xd05, "Cortex-A55"},
+                           {0xd07, "Cortex-A57"},  {0xd08, "Cortex-A72"}, {0xd09, "Cortex-A73"},
+                           {0xd0a, "Cortex-A75"},  {0xd0b, "Cortex-A76"}, {0xd0c, "Neoverse-N1"},
+                           {0xd40, "Neoverse-V1"}, {0xd49, "Neoverse-N2"}};
+  if (implementer == 0x41) {
+    for (const Core& core : kArm) {
+      if (core.part == part) return core.name;
+    }
+  }
+  return fmt::format("implementer {:#04x} part {:#05x}", implementer, part);
+}
+
+/// The names of all kinds of cores that the system tells of: "Cortex-A57 + Cortex-A53".
+std::string arm_cores() {
+  const auto implementers = cpuinfo("CPU implementer"), parts = cpuinfo("CPU part");
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < std::min(implementers.size(), parts.size()); ++i) {
+    const std::string core = arm_core(std::strtoul(implementers[i].c_str(), nullptr, 0),
+                                      std::strtoul(parts[i].c_str(), nullptr, 0));
+    if (std::find(names.begin(), names.end(), core) == names.end()) names.push_back(core);
+  }
+  if (!names.empty()) return fmt::format("{}", fmt::join(names, " + "));
+  if ((getauxval(AT_HWCAP) & HWCAP_CPUID) == 0) return "unknown";
+  unsigned long midr = 0;
+  asm("mrs %0, midr_el1" : "=r"(midr));  // the kernel, or the emulator, answers it
+  return arm_core(midr >> 24 & 0xff, midr >> 4 & 0xfff);
+}
+
+#endif
 
 }  // namespace
 
@@ -96,16 +141,28 @@ Isa isa() {
   return chosen;
 }
 
+bool emulated() {
+#ifdef __aarch64__
+  // In user-mode emulation the files that describe the processor are those of the machine below.
+  return !cpuinfo("vendor_id").empty() ||
+         std::filesystem::exists("/sys/devices/system/cpu/cpu0/microcode");
+#else
+  return false;
+#endif
+}
+
 std::string cpu_name() {
-  const std::string model = cpuinfo("model name");
-  if (!model.empty()) {
-    return fmt::format("{} (family {}, model {})", model, cpuinfo("cpu family"), cpuinfo("model"));
-  }
-  const std::string part = cpuinfo("CPU part");
-  if (!part.empty()) {
-    return fmt::format("implementer {} part {}", cpuinfo("CPU implementer"), part);
-  }
-  return "unknown";
+#ifdef __aarch64__
+  return arm_cores() + (emulated() ? std::string(kEmulatedSuffix) : "");
+#else
+  const auto models = cpuinfo("model name");
+  if (models.empty()) return "unknown";
+  const auto first = [](const std::vector<std::string>& all) {
+    return all.empty() ? std::string() : all[0];
+  };
+  return fmt::format("{} (family {}, model {})", models[0], first(cpuinfo("cpu family")),
+                     first(cpuinfo("model")));
+#endif
 }
 
 std::size_t cache_bytes(int level) {

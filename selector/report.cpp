@@ -10,6 +10,7 @@
 #include <random>
 #include <set>
 
+#include "convprim/cpu.hpp"
 #include "convprim/error.hpp"
 #include "convprim/reference.hpp"
 #include "layouts/conversion.hpp"
@@ -190,6 +191,8 @@ std::string table(const Report& report) {
       "and {} residual sums fused, {} dead layers dropped",
       report.passes.identities, report.passes.folded, report.passes.activations,
       report.passes.residuals, report.passes.dead);
+  if (plan.machine.cpu.ends_with(kEmulatedSuffix))
+    line("emulated: costs and times are those of the emulator, not of the processor");
   std::vector<std::string> families;
   for (const auto& [family, count] : report.considered.families)
     families.push_back(fmt::format("{} {}", family, count));
@@ -256,6 +259,7 @@ std::string json(const Report& report) {
   j["network"] = {{"name", plan.network}, {"file", plan.file}};
   j["machine"] = {{"cpu", plan.machine.cpu},
                   {"isa", plan.machine.isa},
+                  {"emulated", plan.machine.cpu.ends_with(kEmulatedSuffix)},
                   {"threads", plan.machine.threads},
                   {"version", plan.machine.version}};
   j["solver"] = {{"objective_ms", ms(s.objective_seconds)},

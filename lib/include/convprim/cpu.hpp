@@ -19,12 +19,19 @@ std::string_view name(Isa isa);
 /// or one that this CPU lacks.
 Isa isa();
 
-/// The CPU's own name, for example "Intel(R) Xeon(R) Processor (family 6, model 207)"; "unknown"
-/// where the system does not tell.
+/// The CPU's own name, for example "Intel(R) Xeon(R) Processor (family 6, model 207)" or
+/// "Cortex-A57"; with kEmulatedSuffix at the end under emulation; "unknown" where the system does
+/// not tell.
 std::string cpu_name();
 
-/// Bytes of a core's data cache of that level (1, 2 or 3); a usual value where the system does not
-/// tell.
+/// Whether an emulator runs this program: times taken are times of the emulator then.
+bool emulated();
+
+/// Ends the name of a CPU that is emulated.
+inline constexpr std::string_view kEmulatedSuffix = " (emulated)";
+
+/// Bytes of a core's data cache of that level (1, 2 or 3), or its share of one that cores have in
+/// common; a usual value where the system does not tell.
 std::size_t cache_bytes(int level);
 
 /// Processors that this process may run on.
