@@ -287,6 +287,52 @@ TEST_CASE("output that cannot be written is a failure, not a crash") {
   CHECK(WEXITSTATUS(status) == 2);
 }
 
+TEST_CASE("costs of another machine: exported, merged, listed, and planned for") {
+  const TemporaryFolder folder;
+  const std::string net = folder.write("tiny.prototxt", kTiny), costs = folder.file("costs.db"),
+                    text = folder.file("costs.json"), all = folder.file("all.db");
+  REQUIRE(run(folder, {"--net", net, "--costs", costs, "--profile-only", "--families", "direct",
+                       "--threads", "1", "--quiet", "--cpus", "0"})
+              .status == 0);
+  REQUIRE(run(folder, {"costs", "export", costs, text}).status == 0);
+  // The same costs as if another machine had taken them.
+  auto exported = nlohmann::json::parse(slurp(text));
+  for (auto& row : exported["costs"]) row["cpu"] = "Board", row["isa"] = "neon";
+  const std::string renamed = folder.write("board.json", exported.dump());
+  REQUIRE(run(folder, {"costs", "import", all, renamed}).status == 0);
+  CHECK(run(folder, {"costs", "merge", all, costs}).out.find(" 0 clashed") != std::string::npos);
+  const Outcome list = run(folder, {"costs", "list", all});
+  CHECK(list.status == 0);
+  CHECK(std::count(list.out.begin(), list.out.end(), '\n') == 3);
+  CHECK(list.out.find("board-neon-") != std::string::npos);
+
+  const std::vector<std::string> plan = {"--net",      net,      "--costs", all,
+                                         "--families", "direct", "--json",  folder.file("p.json"),
+                                         "--target"};
+  auto arguments = plan;
+  arguments.push_back("board-neon");
+  const Outcome planned = run(folder, arguments);
+  CAPTURE(planned.err);
+  REQUIRE(planned.status == 0);
+  const auto j = nlohmann::json::parse(slurp(folder.file("p.json")));
+  CHECK(j["machine"]["cpu"] == "Board");
+  CHECK(j["measured_ms"].is_null());
+  CHECK(j["profile"]["measured"] == 0);
+
+  arguments.push_back("--verify");
+  check_refusal(run(folder, arguments), {"--target", "--verify"});
+  arguments = plan;
+  arguments.push_back("z80");
+  check_refusal(run(folder, arguments), {"z80", "board-neon-"});
+  check_refusal(run(folder, {"costs", "export", all, folder.file("t.txt")}), {"t.txt", ".csv"});
+  check_refusal(run(folder, {"costs", "export", all, all + ".csv", "--target", "z80"}), {"z80"});
+  check_refusal(run(folder, {"costs", "merge", all, folder.file("none.db")}), {"none.db"});
+  check_refusal(run(folder, {"costs", "import", all, net}), {net});
+  check_refusal(run(folder, {"costs"}), {"subcommand"});
+  check_refusal(run(folder, {"--net", net, "--cpus", "0-x"}), {"--cpus", "0-x"});
+  check_refusal(run(folder, {"--net", net, "--cpus", "1023"}), {"--cpus", "1023"});
+}
+
 TEST_CASE("an unknown layer is named, and --partial selects for the rest") {
   const TemporaryFolder folder;
   const std::string net =
