@@ -14,6 +14,10 @@ namespace convprim {
 
 class ProgressBar {
  public:
+  /// `work` says what is done ("profiling"), `units` what is counted ("costs").
+  explicit ProgressBar(std::string work = "profiling", std::string units = "costs")
+      : work_(std::move(work)), units_(std::move(units)) {}
+
   void operator()(const Progress& p) {
     const auto now = std::chrono::steady_clock::now();
     const bool last = p.done == p.total;
@@ -31,13 +35,13 @@ class ProgressBar {
       constexpr int kWidth = 24;
       const int full = static_cast<int>(part * kWidth);
       std::string what = p.now.substr(0, 56);
-      fmt::print(stderr, "\r\033[Kprofiling [{}{}] {}/{} {}  {}",
+      fmt::print(stderr, "\r\033[K{} [{}{}] {}/{} {}  {}", work_,
                  std::string(static_cast<std::size_t>(full), '#'),
                  std::string(static_cast<std::size_t>(kWidth - full), '.'), p.done, p.total, left,
                  what);
       if (last) fmt::print(stderr, "\n");
     } else {
-      fmt::print(stderr, "profiling: {} of {} costs, {} measured now, {}\n", p.done, p.total,
+      fmt::print(stderr, "{}: {} of {} {}, {} measured now, {}\n", work_, p.done, p.total, units_,
                  p.measured, left.empty() ? "starting" : left);
     }
     std::fflush(stderr);
@@ -49,6 +53,7 @@ class ProgressBar {
     return s < 60 ? fmt::format("{} s", s) : fmt::format("{}:{:02} min", s / 60, s % 60);
   }
 
+  std::string work_, units_;
   bool terminal_ = isatty(STDERR_FILENO) == 1;
   bool shown_ = false;
   std::chrono::steady_clock::time_point shown_at_;

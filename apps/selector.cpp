@@ -8,6 +8,7 @@
 
 #include "apps/costs.hpp"
 #include "apps/cpus.hpp"
+#include "apps/limits.hpp"
 #include "apps/output.hpp"
 #include "apps/progress.hpp"
 #include "convprim/cost_files.hpp"
@@ -26,12 +27,13 @@ struct Settings {
   std::string net, weights, costs, json, target, cpus;
   int threads = 0;
   Index batch = 0;
-  std::vector<std::string> shapes, families, exclude_families, exclude;
+  std::vector<std::string> shapes, families, exclude_families, exclude, force, explain;
+  std::string max_workspace, max_memory;
   int runs = 20;
   double max_error = 0;
   std::uint64_t seed = 1;
   bool verify = false, quiet = false, profile_only = false, partial = false,
-       list_primitives = false, version = false;
+       list_primitives = false, version = false, compare = false;
 };
 
 enum Exit { kOk = 0, kVerifyFailed = 1, kBadInput = 2 };
@@ -59,6 +61,11 @@ Filter filter_of(const Settings& settings) {
           fmt::format("--exclude {}: no such primitive; --list-primitives names them all", p));
     filter.exclude.push_back(p);
   }
+  for (const std::string& f : settings.force) filter.force.push_back(parse_force(f));
+  if (!settings.max_workspace.empty())
+    filter.max_workspace = parse_bytes("--max-workspace", settings.max_workspace);
+  if (!settings.max_memory.empty())
+    filter.max_memory = parse_bytes("--max-memory", settings.max_memory);
   return filter;
 }
 
@@ -66,6 +73,18 @@ void list_primitives() {
   fmt::print("{:<36} {:<10} {:<7} {}\n", "name", "family", "in", "out");
   for (const Primitive* p : primitives())
     fmt::print("{:<36} {:<10} {:<7} {}\n", p->name, name(p->family), name(p->in), name(p->out));
+}
+
+/// The plan's memory was computed from sizes measured earlier; this is what it really takes.
+void check_memory(const Executable& executable, const Filter& filter) {
+  const std::size_t bytes = executable.arena_bytes() + executable.packed_bytes();
+  if (bytes > filter.max_memory) {
+    throw Error(
+        fmt::format("--max-memory {}: the plan takes {} bytes, more than its cost file says; "
+                    "measure again into "
+                    "another file with --costs",
+                    filter.max_memory, bytes));
+  }
 }
 
 int run(const Settings& settings) {
@@ -93,6 +112,10 @@ int run(const Settings& settings) {
         "--target plans for another machine, whose primitives are neither measured nor run here; "
         "leave out --verify and --profile-only");
   }
+  if (settings.compare && (settings.partial || settings.profile_only || !settings.target.empty())) {
+    throw Error(
+        "--compare runs the network here: leave out --partial, --profile-only and --target");
+  }
   if (!settings.cpus.empty()) pin(parse_cpus(settings.cpus));
   Network original = import_network(settings.net, import);
   random_weights(original, settings.seed);
@@ -112,6 +135,7 @@ int run(const Settings& settings) {
             : "with --partial the rest is selected for, without running it"));
   }
 
+  check(net, filter);
   const int threads = settings.threads > 0 ? settings.threads : available_cpus();
   if (settings.target.empty() && threads > available_cpus()) {
     fmt::print(stderr, "remark: {} threads on {} processors: expect no gain\n", threads,
@@ -137,13 +161,18 @@ int run(const Settings& settings) {
     return kOk;
   }
   report.considered = count_candidates(net, filter);
-  const Plan plan = select(net, filter, costs_of(store), store.machine());
+  const Plan plan = select(net, filter, costs_of(store), store.machine(), true, sizes_of(store));
   report.plan = &plan;
+  if (!settings.explain.empty()) {
+    report.explanations =
+        explain(net, filter, costs_of(store), sizes_of(store), plan, settings.explain);
+  }
 
   std::optional<Executable> executable;
   if (here && plan.cut.empty()) {
     executable.emplace(net, plan);
     report.executable = &*executable;
+    check_memory(*executable, filter);
     Executable::Context context = executable->make_context();
     const auto inputs = fill_inputs(*executable, context, settings.seed);
     if (settings.runs > 0) report.times = measure_runs(*executable, context, settings.runs);
@@ -151,6 +180,12 @@ int run(const Settings& settings) {
       if (settings.runs == 0) executable->run(context);
       report.verification = verify(original, inputs, *executable, context, available_cpus());
     }
+  }
+  if (settings.compare) {
+    ProgressBar runs("comparing", "turns");
+    report.comparison =
+        compare(net, filter, costs_of(store), sizes_of(store), plan, std::max(3, settings.runs / 4),
+                settings.quiet ? std::function<void(const Progress&)>() : std::ref(runs));
   }
   fmt::print("{}", table(report));
   if (!settings.json.empty()) write_file(settings.json, json(report));
@@ -202,12 +237,28 @@ int main(int argc, char** argv) {
                  "leave out primitives that may be off by more than this, relative to an output's "
                  "sum of |x*w|")
       ->check(CLI::Range(1e-9, 1.0));
+  app.add_option("--force", settings.force,
+                 "LAYER=PRIMITIVE: this layer by this implementation, named as in the report; "
+                 "repeatable");
+  app.add_option("--explain", settings.explain,
+                 "also print what each implementation of this layer would cost, by itself and for "
+                 "the network; repeatable");
+  app.add_option("--max-workspace", settings.max_workspace,
+                 "leave out implementations that need more scratch memory than so many bytes; K, M "
+                 "and G are understood");
+  app.add_option(
+      "--max-memory", settings.max_memory,
+      "the fastest plan whose arena and packed weights together take no more than so many "
+      "bytes");
   app.add_option("--runs", settings.runs, "forward passes to time, 20 unless given; 0: none")
       ->check(CLI::Range(0, 1000000));
   app.add_option("--seed", settings.seed, "seed of random weights and inputs");
   app.add_option("--json", settings.json, "also write the report as JSON to this file");
   app.add_flag("--verify", settings.verify,
                "compare every output with the double-precision reference");
+  app.add_flag("--compare", settings.compare,
+               "also run the strategies that the plan is compared with, and print speed-ups over "
+               "sum2d");
   app.add_flag("--profile-only", settings.profile_only, "measure what is missing and stop");
   app.add_flag("--partial", settings.partial,
                "select for what can be computed of a network that cannot be run whole");

@@ -9,14 +9,9 @@ namespace {
 
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-}  // namespace
-
-ArenaPlan plan_arena(const std::vector<Lifetime>& buffers) {
-  std::vector<std::size_t> order(buffers.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return buffers[a].bytes > buffers[b].bytes;
-  });
+/// Places the buffers one by one, each into the smallest gap that holds it among those that live
+/// with it.
+ArenaPlan place(const std::vector<Lifetime>& buffers, const std::vector<std::size_t>& order) {
   ArenaPlan plan;
   plan.offsets.resize(buffers.size());
   std::vector<std::size_t> placed;  // in the order of their offsets
@@ -45,18 +40,55 @@ ArenaPlan plan_arena(const std::vector<Lifetime>& buffers) {
   return plan;
 }
 
-std::size_t peak_bytes(const std::vector<Lifetime>& buffers) {
+/// Bytes in use at each step.
+std::vector<std::size_t> live_sums(const std::vector<Lifetime>& buffers) {
   int steps = 0;
   for (const Lifetime& b : buffers) steps = std::max(steps, b.last + 1);
-  std::size_t peak = 0;
-  for (int step = 0; step < steps; ++step) {
-    std::size_t live = 0;
-    for (const Lifetime& b : buffers) {
-      if (b.first <= step && step <= b.last) live += aligned(b.bytes);
-    }
-    peak = std::max(peak, live);
+  std::vector<std::size_t> sums(static_cast<std::size_t>(steps));
+  for (const Lifetime& b : buffers) {
+    for (int step = b.first; step <= b.last; ++step)
+      sums[static_cast<std::size_t>(step)] += aligned(b.bytes);
   }
-  return peak;
+  return sums;
+}
+
+/// Indices of the buffers, the largest key first.
+template <class Key>
+std::vector<std::size_t> descending(const std::vector<Lifetime>& buffers, Key key) {
+  std::vector<std::size_t> order(buffers.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return key(buffers[a]) > key(buffers[b]); });
+  return order;
+}
+
+}  // namespace
+
+ArenaPlan plan_arena(const std::vector<Lifetime>& buffers) {
+  const auto sums = live_sums(buffers);
+  const std::size_t least = peak_bytes(buffers);
+  // The fullest step at which a buffer is in use: those of the fullest steps must fit best.
+  const auto fullest = [&](const Lifetime& b) {
+    return *std::max_element(sums.begin() + b.first, sums.begin() + b.last + 1);
+  };
+  ArenaPlan best = place(buffers, descending(buffers, [](const Lifetime& b) { return b.bytes; }));
+  const auto attempt = [&](const std::vector<std::size_t>& order) {
+    if (best.bytes == least) return;
+    ArenaPlan plan = place(buffers, order);
+    if (plan.bytes < best.bytes) best = std::move(plan);
+  };
+  attempt(descending(buffers, [&](const Lifetime& b) { return std::pair(fullest(b), b.bytes); }));
+  attempt(
+      descending(buffers, [](const Lifetime& b) { return std::pair(b.last - b.first, b.bytes); }));
+  attempt(descending(buffers, [](const Lifetime& b) {
+    return b.bytes * static_cast<std::size_t>(b.last - b.first + 1);
+  }));
+  return best;
+}
+
+std::size_t peak_bytes(const std::vector<Lifetime>& buffers) {
+  const auto sums = live_sums(buffers);
+  return sums.empty() ? 0 : *std::max_element(sums.begin(), sums.end());
 }
 
 }  // namespace convprim

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
+
+#include "convprim/error.hpp"
 
 namespace convprim {
 namespace {
@@ -29,53 +32,208 @@ bool aligned_parts(const Network& net, const Layer& layer, Layout layout) {
   return true;
 }
 
+/// The first rule on primitives that leaves this one out.
+Rule rule_of(const Filter& filter, const Primitive& p) {
+  if (!filter.families.empty() && !contains(filter.families, p.family)) return Rule::families;
+  if (contains(filter.exclude_families, p.family)) return Rule::exclude_family;
+  if (contains(filter.exclude, p.name)) return Rule::exclude;
+  if (p.error_scale * kErrorUnit > filter.max_error) return Rule::max_error;
+  return Rule::none;
+}
+
+bool limits_memory(const Filter& filter) {
+  return filter.max_workspace != kNoLimit || filter.max_memory != kNoLimit;
+}
+
+/// The implementation that the filter forces on a layer of that name, or nullptr.
+const std::string* forced_for(const Filter& filter, const std::string& layer) {
+  for (const Forced& f : filter.force) {
+    if (f.layer == layer) return &f.implementation;
+  }
+  return nullptr;
+}
+
+/// Throws Error unless the layer is there, can be computed that way, and is forced to one thing
+/// only.
+void check_forced(const Network& net, const Filter& filter, const Forced& f) {
+  const std::string option = fmt::format("--force {}={}", f.layer, f.implementation);
+  if (*forced_for(filter, f.layer) != f.implementation) {
+    throw Error(fmt::format("{}: the layer is forced to {} already; force it once", option,
+                            *forced_for(filter, f.layer)));
+  }
+  bool layer_there = false, named = false;
+  for (LayerId id = 0; id < static_cast<LayerId>(net.layers.size()); ++id) {
+    if (net.layers[static_cast<std::size_t>(id)].name != f.layer) continue;
+    layer_there = true;
+    for (const Candidate& c : candidates(net, id, filter)) {
+      if (c.choice.name != f.implementation) continue;
+      named = true;
+      if (c.rule == Rule::shape)
+        throw Error(fmt::format("layer \"{}\": {} cannot be: {}", f.layer, option, c.why));
+    }
+  }
+  if (!layer_there) {
+    throw Error(fmt::format(
+        "{}: the network has no layer of that name after its passes; the report names its layers",
+        option));
+  }
+  if (!named) {
+    throw Error(fmt::format(
+        "layer \"{}\": {}: no implementation of that name computes layers of this kind; "
+        "--explain {} lists them",
+        f.layer, option, f.layer));
+  }
+}
+
 }  // namespace
 
 bool Filter::allows(const Primitive& primitive) const {
-  if (!families.empty() && !contains(families, primitive.family)) return false;
-  if (primitive.error_scale * kErrorUnit > max_error) return false;
-  return !contains(exclude_families, primitive.family) && !contains(exclude, primitive.name);
+  return rule_of(*this, primitive) == Rule::none;
+}
+
+std::vector<Candidate> candidates(const Network& net, LayerId id, const Filter& filter) {
+  const Layer& layer = net.layers[static_cast<std::size_t>(id)];
+  std::vector<Candidate> all;
+  if (std::holds_alternative<InputOp>(layer.op) || std::holds_alternative<OpaqueOp>(layer.op) ||
+      !all_known(net, layer)) {
+    return all;
+  }
+  const int sweep = layer.blobs.empty() ? 0 : sweep_megabytes(net);
+  const std::string* forced = forced_for(filter, layer.name);
+  const auto add = [&](Choice choice, Rule rule, const char* why) {
+    if (rule == Rule::none && forced != nullptr && *forced != choice.name) rule = Rule::force;
+    all.push_back({std::move(choice), rule, why != nullptr ? why : ""});
+  };
+  if (std::holds_alternative<ConvOp>(layer.op)) {
+    const Scenario s = scenario_of(net, id);
+    const std::string problem = convolution_problem(net, id);
+    for (const Primitive* p : primitives()) {
+      const char* why = p->reject(s);
+      add({.primitive = p,
+           .in = p->in,
+           .out = p->out,
+           .key = {CostKind::convolution, problem, std::string(p->name), sweep},
+           .name = std::string(p->name)},
+          why != nullptr ? Rule::shape : rule_of(filter, *p), why);
+    }
+    return all;
+  }
+  const LayerProblem problem = layer_problem(net, id, 1);
+  const std::string problem_text = str(problem);
+  for (const LayerImpl* impl : layer_impls()) {
+    if (impl->kind != kind(layer.op)) continue;
+    const char* why = impl->reject(problem);
+    add({.impl = impl,
+         .in = impl->in,
+         .out = impl->out,
+         .key = {CostKind::layer, problem_text, std::string(impl->name), sweep},
+         .name = std::string(impl->name)},
+        why != nullptr ? Rule::shape : Rule::none, why);
+  }
+  const auto* concat = std::get_if<ConcatOp>(&layer.op);
+  if (concat != nullptr && concat->axis == 1) {
+    for (Layout layout : kLayouts) {
+      if (!aligned_parts(net, layer, layout)) continue;
+      add({.slices = true, .in = layout, .out = layout, .key = {}, .name = "slices"}, Rule::none,
+          nullptr);
+    }
+  }
+  return all;
+}
+
+void apply_costs(std::vector<Candidate>& all, const Filter& filter, const CostFunction& costs,
+                 const SizeFunction& sizes) {
+  for (Candidate& c : all) {
+    if (c.choice.free()) {
+      c.choice.sizes = Sizes{};
+      continue;
+    }
+    if (sizes) c.choice.sizes = sizes(c.choice.key);
+    if (c.rule != Rule::none) continue;
+    if (c.choice.sizes && c.choice.sizes->workspace > filter.max_workspace) {
+      c.rule = Rule::max_workspace;
+    } else if (costs(c.choice.key) == std::numeric_limits<double>::infinity() ||
+               (!c.choice.sizes && limits_memory(filter))) {
+      c.rule = Rule::cost;
+    }
+  }
+}
+
+std::string bytes_text(std::size_t bytes) {
+  for (const auto& [shift, letter] : {std::pair{30, 'G'}, {20, 'M'}, {10, 'K'}}) {
+    const std::size_t unit = std::size_t{1} << shift;
+    if (bytes >= unit && bytes % unit == 0) return fmt::format("{}{}", bytes / unit, letter);
+  }
+  return fmt::format("{}", bytes);
+}
+
+std::string option_text(Rule rule, const Filter& filter, const std::string& layer) {
+  const auto names = [](const std::vector<Family>& families) {
+    std::vector<std::string_view> all;
+    for (Family f : families) all.push_back(name(f));
+    return fmt::format("{}", fmt::join(all, ","));
+  };
+  switch (rule) {
+    case Rule::none:
+    case Rule::shape:
+      return "the layer's shape";
+    case Rule::families:
+      return "--families " + names(filter.families);
+    case Rule::exclude_family:
+      return "--exclude-family " + names(filter.exclude_families);
+    case Rule::exclude:
+      return fmt::format("--exclude {}", fmt::join(filter.exclude, ","));
+    case Rule::max_error:
+      return fmt::format("--max-error {}", filter.max_error);
+    case Rule::force:
+      return fmt::format("--force {}={}", layer, *forced_for(filter, layer));
+    case Rule::max_workspace:
+      return "--max-workspace " + bytes_text(filter.max_workspace);
+    case Rule::cost:
+      return "having a measured cost";
+  }
+  return "";
+}
+
+void refuse_layer(const Network& net, LayerId id, const Filter& filter,
+                  const std::vector<Candidate>& all) {
+  const Layer& layer = net.layers[static_cast<std::size_t>(id)];
+  std::string rules;
+  std::size_t left = all.size();
+  for (const Rule rule : {Rule::shape, Rule::families, Rule::exclude_family, Rule::exclude,
+                          Rule::max_error, Rule::force, Rule::max_workspace, Rule::cost}) {
+    const auto dropped = static_cast<std::size_t>(
+        std::count_if(all.begin(), all.end(), [&](const Candidate& c) { return c.rule == rule; }));
+    if (dropped == 0) continue;
+    left -= dropped;
+    rules += fmt::format("{}{} leaves {}", rules.empty() ? "" : ", ",
+                         option_text(rule, filter, layer.name), left);
+  }
+  throw Error(fmt::format("layer \"{}\": no implementation left: of {} for {} layers, {}",
+                          layer.name, all.size(), kind(layer.op), rules));
+}
+
+void check(const Network& net, const Filter& filter) {
+  for (const Forced& f : filter.force) check_forced(net, filter, f);
+  for (LayerId id = 0; id < static_cast<LayerId>(net.layers.size()); ++id) {
+    const auto all = candidates(net, id, filter);
+    const auto is = [](Rule rule) { return [rule](const Candidate& c) { return c.rule == rule; }; };
+    // What nothing computes whatever the filter is another matter: uncomputable().
+    if (std::none_of(all.begin(), all.end(), is(Rule::none)) &&
+        !std::all_of(all.begin(), all.end(), is(Rule::shape))) {
+      refuse_layer(net, id, filter, all);
+    }
+  }
 }
 
 std::vector<Choice> choices(const Network& net, LayerId id, const Filter& filter) {
-  const Layer& layer = net.layers[static_cast<std::size_t>(id)];
   std::vector<Choice> all;
-  const int sweep = layer.blobs.empty() ? 0 : sweep_megabytes(net);
-  if (std::holds_alternative<InputOp>(layer.op)) {
+  if (std::holds_alternative<InputOp>(net.layers[static_cast<std::size_t>(id)].op)) {
     all.push_back({.key = {}, .name = "input"});
     return all;
   }
-  if (!std::holds_alternative<OpaqueOp>(layer.op) && all_known(net, layer)) {
-    if (std::holds_alternative<ConvOp>(layer.op)) {
-      const Scenario s = scenario_of(net, id);
-      const std::string problem = convolution_problem(net, id);
-      for (const Primitive* p : primitives()) {
-        if (!filter.allows(*p) || p->reject(s) != nullptr) continue;
-        all.push_back({.primitive = p,
-                       .in = p->in,
-                       .out = p->out,
-                       .key = {CostKind::convolution, problem, std::string(p->name), sweep},
-                       .name = std::string(p->name)});
-      }
-    } else {
-      const LayerProblem problem = layer_problem(net, id, 1);
-      const std::string problem_text = str(problem);
-      for (const LayerImpl* impl : layer_impls()) {
-        if (impl->kind != kind(layer.op) || impl->reject(problem) != nullptr) continue;
-        all.push_back({.impl = impl,
-                       .in = impl->in,
-                       .out = impl->out,
-                       .key = {CostKind::layer, problem_text, std::string(impl->name), sweep},
-                       .name = std::string(impl->name)});
-      }
-      const auto* concat = std::get_if<ConcatOp>(&layer.op);
-      if (concat != nullptr && concat->axis == 1) {
-        for (Layout layout : kLayouts) {
-          if (!aligned_parts(net, layer, layout)) continue;
-          all.push_back({.slices = true, .in = layout, .out = layout, .key = {}, .name = "slices"});
-        }
-      }
-    }
+  for (Candidate& c : candidates(net, id, filter)) {
+    if (c.rule == Rule::none) all.push_back(std::move(c.choice));
   }
   if (all.empty()) all.push_back({.key = {}, .name = "cut"});
   return all;

@@ -1,6 +1,7 @@
 // What may be chosen for each layer: shared by profiling, the query, the plan and the executor.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,47 @@ struct Choice {
   CostKey key;  ///< its cost; an empty implementation: it costs nothing
   /// Name for the plan; "input", "slices" or "cut" where nothing is computed.
   std::string name;
+  std::optional<Sizes> sizes = std::nullopt;  ///< memory that it takes, where known
   bool free() const { return key.implementation.empty(); }
 };
+
+/// Why a candidate may not be chosen, in the order in which the rules are applied.
+enum class Rule {
+  none,
+  shape,     ///< the row does not compute this problem
+  families,  ///< Filter::families, and so on
+  exclude_family,
+  exclude,
+  max_error,
+  force,
+  max_workspace,
+  cost  ///< there is no cost: not measured, or too large to be measured
+};
+
+/// A row that computes layers of this kind, and the rule that leaves it out, if one does.
+struct Candidate {
+  Choice choice;
+  Rule rule = Rule::none;
+  const char* why = "";  ///< for Rule::shape: the row's own reason
+};
+
+/// All rows for layer `id` under the rules that need no costs: up to Rule::force. Empty for inputs
+/// and for what nothing can compute.
+std::vector<Candidate> candidates(const Network& net, LayerId id, const Filter& filter);
+
+/// Applies the rules that need costs to the candidates of `candidates()`, and notes their sizes.
+void apply_costs(std::vector<Candidate>& all, const Filter& filter, const CostFunction& costs,
+                 const SizeFunction& sizes);
+
+/// The option that sets a rule: "--exclude-family fft,onednn".
+std::string option_text(Rule rule, const Filter& filter, const std::string& layer);
+
+/// The error for a layer whose candidates all have a rule: the layer, and what each rule leaves.
+[[noreturn]] void refuse_layer(const Network& net, LayerId id, const Filter& filter,
+                               const std::vector<Candidate>& all);
+
+/// "64M" where that is exact, else the number: bytes as options take them.
+std::string bytes_text(std::size_t bytes);
 
 /// Everything that can compute layer `id`, never empty: a layer that nothing can compute has one
 /// choice named "cut". Layers without computation (input) have one that is free.

@@ -30,6 +30,8 @@ CREATE TABLE IF NOT EXISTS costs(
   runs INTEGER NOT NULL,
   stage INTEGER NOT NULL,        -- 0: cut short, 1: quick, 2: refined
   taken TEXT NOT NULL DEFAULT (datetime('now')),
+  workspace INTEGER,             -- bytes of scratch memory and of packed weights; null: not known
+  packed INTEGER,
   PRIMARY KEY(cpu, isa, version, threads, kind, problem, implementation, sweep)
 ) WITHOUT ROWID;
 )";
@@ -107,6 +109,7 @@ struct CostStore::Impl {
       run(kSchema, "cannot be written");
       run("COMMIT", "cannot be written");
     }
+    add_size_columns();
     // With a write-ahead log a commit is one append, and a killed process leaves a file that the
     // next one repairs.
     run("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;", "cannot be written");
@@ -115,21 +118,38 @@ struct CostStore::Impl {
     if (sqlite3_prepare_v2(
             raw,
             "INSERT OR REPLACE INTO costs(kind, problem, implementation, sweep, threads, "
-            "cpu, isa, version, seconds, runs, stage) VALUES(?,?,?,?,?,?,?,?,?,?,?)",
+            "cpu, isa, version, seconds, runs, stage, workspace, packed) "
+            "VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)",
             -1, &prepared, nullptr) != SQLITE_OK) {
       fail("cannot be written");
     }
     insert.reset(prepared);
   }
 
+  /// Files of earlier versions lack these columns; those versions go on reading what has them.
+  void add_size_columns() const {
+    constexpr const char* kColumns = "SELECT count(*) FROM pragma_table_info('costs')";
+    const std::string packed = std::string(kColumns) + " WHERE name='packed'";
+    if (pragma(kColumns) == 0) fail("has not the tables of a cost file");
+    if (pragma(packed.c_str()) > 0) return;
+    run("BEGIN IMMEDIATE", "cannot be written");
+    if (pragma(packed.c_str()) == 0) {  // no other process was faster
+      run("ALTER TABLE costs ADD COLUMN workspace INTEGER;"
+          "ALTER TABLE costs ADD COLUMN packed INTEGER;",
+          "cannot be written");
+    }
+    run("COMMIT", "cannot be written");
+  }
+
   void load() {
     sqlite3_stmt* raw = nullptr;
-    if (sqlite3_prepare_v2(
-            db.get(),
-            "SELECT kind, problem, implementation, sweep, seconds, runs, stage FROM costs "
-            "WHERE cpu=? AND isa=? AND "
-            "version=? AND threads=?",
-            -1, &raw, nullptr) != SQLITE_OK) {
+    if (sqlite3_prepare_v2(db.get(),
+                           "SELECT kind, problem, implementation, sweep, seconds, runs, stage, "
+                           "workspace, packed FROM "
+                           "costs "
+                           "WHERE cpu=? AND isa=? AND "
+                           "version=? AND threads=?",
+                           -1, &raw, nullptr) != SQLITE_OK) {
       fail("has not the tables of a cost file");
     }
     const Statement statement(raw);
@@ -146,8 +166,13 @@ struct CostStore::Impl {
       const std::string kind = text(0);
       CostKey key{static_cast<CostKind>(kind.empty() ? '?' : kind[0]), text(1), text(2),
                   sqlite3_column_int(raw, 3)};
-      costs[std::move(key)] = {sqlite3_column_double(raw, 4), sqlite3_column_int(raw, 5),
-                               static_cast<Cost::Stage>(sqlite3_column_int(raw, 6))};
+      Cost cost{sqlite3_column_double(raw, 4), sqlite3_column_int(raw, 5),
+                static_cast<Cost::Stage>(sqlite3_column_int(raw, 6))};
+      if (sqlite3_column_type(raw, 7) != SQLITE_NULL) {
+        cost.sizes = Sizes{static_cast<std::size_t>(sqlite3_column_int64(raw, 7)),
+                           static_cast<std::size_t>(sqlite3_column_int64(raw, 8))};
+      }
+      costs[std::move(key)] = cost;
     }
     if (status != SQLITE_DONE) fail("cannot be read");
   }
@@ -182,6 +207,13 @@ void CostStore::put(const CostKey& key, const Cost& cost) {
   sqlite3_bind_double(s, 9, cost.seconds);
   sqlite3_bind_int(s, 10, cost.runs);
   sqlite3_bind_int(s, 11, static_cast<int>(cost.stage));
+  if (cost.sizes) {
+    sqlite3_bind_int64(s, 12, static_cast<sqlite3_int64>(cost.sizes->workspace));
+    sqlite3_bind_int64(s, 13, static_cast<sqlite3_int64>(cost.sizes->packed));
+  } else {
+    sqlite3_bind_null(s, 12);
+    sqlite3_bind_null(s, 13);
+  }
   const int status = sqlite3_step(s);
   sqlite3_reset(s);
   if (status != SQLITE_DONE) impl_->fail("cannot be written");

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "buffer.hpp"
@@ -18,6 +19,7 @@
 #include "convprim/select.hpp"
 #include "selector/arena.hpp"
 #include "selector/candidates.hpp"
+#include "selector/memory.hpp"
 
 namespace convprim {
 namespace {
@@ -57,6 +59,17 @@ const Conversion* find_conversion(std::string_view name) {
   return nullptr;
 }
 
+/// The last layer that reads each tensor; -1 where there is none, or the outside reads it later.
+std::vector<LayerId> last_readers(const Network& net) {
+  std::vector<LayerId> last(net.tensors.size(), -1);
+  for (std::size_t id = 0; id < net.layers.size(); ++id) {
+    for (TensorId t : net.layers[id].inputs)
+      last[static_cast<std::size_t>(t)] = static_cast<LayerId>(id);
+  }
+  for (TensorId t : net.outputs) last[static_cast<std::size_t>(t)] = -1;
+  return last;
+}
+
 }  // namespace
 
 struct Executable::Impl {
@@ -80,18 +93,77 @@ struct Executable::Context::Impl {
 
 namespace {
 
-/// Builds the steps of an executable from a network and a plan.
+const float* data_of(const Layer& layer, std::size_t blob) {
+  if (blob >= layer.blobs.size() || !layer.blobs[blob].data) {
+    throw Error(
+        fmt::format("layer \"{}\": has no weights; load them or make random ones", layer.name));
+  }
+  return layer.blobs[blob].data->data();
+}
+
+[[noreturn]] void missing(const PlanLayer& chosen) {
+  throw Error(fmt::format("layer \"{}\": the plan chose '{}', which this build lacks", chosen.layer,
+                          chosen.implementation));
+}
+
+const Primitive& primitive_of(const PlanLayer& chosen) {
+  const Primitive* primitive = find_primitive(chosen.implementation);
+  if (primitive == nullptr) missing(chosen);
+  return *primitive;
+}
+
+const LayerImpl& impl_of(const PlanLayer& chosen) {
+  const LayerImpl* impl = find_impl(chosen.implementation);
+  if (impl == nullptr) missing(chosen);
+  return *impl;
+}
+
+std::unique_ptr<Convolution> prepare_convolution(const Network& net, LayerId id,
+                                                 const PlanLayer& chosen, const ChannelSlice& slice,
+                                                 int threads) {
+  const Layer& layer = net.layers[static_cast<std::size_t>(id)];
+  const auto& conv = std::get<ConvOp>(layer.op);
+  Options options;
+  options.threads = threads;
+  options.epilogue = conv.epilogue;
+  options.slice = slice;
+  const Weights weights{data_of(layer, 0), conv.bias ? data_of(layer, 1) : nullptr};
+  return primitive_of(chosen).prepare(scenario_of(net, id), weights, options);
+}
+
+std::unique_ptr<PreparedLayer> prepare_layer(const Network& net, LayerId id,
+                                             const PlanLayer& chosen, const ChannelSlice& slice,
+                                             int threads) {
+  const LayerImpl& impl = impl_of(chosen);
+  LayerProblem problem = layer_problem(net, id, threads);
+  problem.slice = slice;
+  if (const char* why = impl.reject(problem)) {
+    throw Error(
+        fmt::format("layer \"{}\": {} cannot compute it: {}", chosen.layer, impl.name, why));
+  }
+  return impl.prepare(problem);
+}
+
+template <class Prepared>
+Sizes sizes_of(const Prepared& prepared) {
+  return {prepared.workspace_bytes(), prepared.packed_bytes()};
+}
+
+/// Builds the steps of an executable from a network and a plan. With a table of sizes, it lays out
+/// the memory only: the steps have nothing to run.
 class Builder {
  public:
   Builder(const Network& net, const Plan& plan, std::vector<Step>& steps,
-          std::vector<StepInfo>& infos, std::vector<Lifetime>& buffers)
+          std::vector<StepInfo>& infos, std::vector<Lifetime>& buffers, SizeTable* sizes = nullptr)
       : net_(net),
         plan_(plan),
         steps_(steps),
         infos_(infos),
         buffers_(buffers),
+        sizes_(sizes),
         places_(net.tensors.size()),
-        uses_(use_counts(net)) {}
+        uses_(use_counts(net)),
+        last_reader_(last_readers(net)) {}
 
   void build() {
     check();
@@ -100,7 +172,24 @@ class Builder {
       add_layer(id);
       for (TensorId t : net_.layers[static_cast<std::size_t>(id)].outputs) add_conversions(t);
     }
+    keep_ends();
   }
+
+  /// The network's inputs.
+  std::vector<TensorId> inputs() const {
+    std::vector<TensorId> all;
+    for (const Layer& layer : net_.layers) {
+      if (std::holds_alternative<InputOp>(layer.op))
+        all.insert(all.end(), layer.outputs.begin(), layer.outputs.end());
+    }
+    return all;
+  }
+
+  /// What the executable takes; after build().
+  PlanMemory memory() const {
+    return {plan_arena(buffers_).bytes, peak_bytes(buffers_), packed_, workspace_, widest_};
+  }
+  std::size_t packed_bytes() const { return packed_; }
 
   /// The place of a tensor in a layout, or in one that lies the same. Throws Error if the plan does
   /// not provide it.
@@ -114,13 +203,6 @@ class Builder {
     }
     throw Error(fmt::format("the plan never makes tensor \"{}\" in layout {}",
                             net_.tensors[static_cast<std::size_t>(t)].name, name(layout)));
-  }
-
-  /// Marks a buffer as read (or written) at a step.
-  void touch(int buffer, int step) {
-    Lifetime& b = buffers_[static_cast<std::size_t>(buffer)];
-    b.first = std::min(b.first, step);
-    b.last = std::max(b.last, step);
   }
 
   const Shape& shape(TensorId t) const { return net_.tensors[static_cast<std::size_t>(t)].shape; }
@@ -144,6 +226,30 @@ class Builder {
       throw Error(fmt::format(
           "the network cannot be run whole: nothing computes layer \"{}\"{}", plan_.cut[0],
           plan_.cut.size() > 1 ? fmt::format(" and {} more", plan_.cut.size() - 1) : ""));
+    }
+  }
+
+  /// Marks a buffer as read (or written) at a step.
+  void touch(int buffer, int step) {
+    Lifetime& b = buffers_[static_cast<std::size_t>(buffer)];
+    b.first = std::min(b.first, step);
+    b.last = std::max(b.last, step);
+  }
+
+  /// Inputs stay for the whole run, outputs to its end.
+  void keep_ends() {
+    const int last = std::max(0, step_number() - 1);
+    for (TensorId t : inputs()) {
+      touch(find(t, Layout::chw).buffer, 0);
+      touch(find(t, Layout::chw).buffer, last);
+    }
+    for (TensorId t : net_.outputs) {
+      const Place& place = find(t, Layout::chw);
+      if (place.slice.sliced()) throw Error("a network output lies inside another tensor");
+      touch(place.buffer, last);
+    }
+    for (Lifetime& b : buffers_) {
+      if (b.last < 0) b.first = b.last = 0;  // never used
     }
   }
 
@@ -193,10 +299,16 @@ class Builder {
     }
   }
 
-  /// The place where a tensor will be written in a layout: a reserved one, or a new buffer.
-  Place make_place(TensorId t, Layout layout) {
+  /// The place where a tensor will be written in a layout: a reserved one, one that another tensor
+  /// leaves (`old` tells), or a new buffer.
+  template <class Old>
+  Place make_place(TensorId t, Layout layout, Old old) {
     if (const auto it = reserved_.find({t, layout}); it != reserved_.end()) return it->second;
+    if (const std::optional<Place> place = old()) return *place;
     return {layout, tensor_buffer(layout, shape(t)), {}};
+  }
+  Place make_place(TensorId t, Layout layout) {
+    return make_place(t, layout, [] { return std::optional<Place>(); });
   }
 
   int step_number() const { return static_cast<int>(steps_.size()); }
@@ -230,58 +342,65 @@ class Builder {
     }
     StepInfo info{layer.name, chosen.kind, chosen.implementation, chosen.seconds};
     Step step;
-    std::size_t workspace = 0;
+    Sizes sizes;
     if (const auto* conv = std::get_if<ConvOp>(&layer.op)) {
-      const Primitive* primitive = find_primitive(chosen.implementation);
-      if (primitive == nullptr) missing(chosen);
-      const Place out = make_place(layer.outputs[0], primitive->out);
-      Options options;
-      options.threads = plan_.machine.threads;
-      options.epilogue = conv->epilogue;
-      options.slice = out.slice;
-      const Weights weights{data_of(layer, 0), conv->bias ? data_of(layer, 1) : nullptr};
-      step.convolution = primitive->prepare(scenario_of(net_, id), weights, options);
-      workspace = step.convolution->workspace_bytes();
-      step.in.push_back(find(layer.inputs[0], primitive->in).buffer);
-      if (conv->epilogue.residual) step.residual = find(layer.inputs[1], primitive->out).buffer;
+      const Primitive& primitive = primitive_of(chosen);
+      const Place out = make_place(layer.outputs[0], primitive.out, [&] {
+        return conv->epilogue.residual ? over_input(id, 1, primitive.out, primitive.out)
+                                       : std::nullopt;
+      });
+      if (sizes_ == nullptr) {
+        step.convolution = prepare_convolution(net_, id, chosen, out.slice, plan_.machine.threads);
+        sizes = sizes_of(*step.convolution);
+      } else {
+        sizes = sizes_->of(id, chosen, out.slice, plan_.machine.threads);
+      }
+      step.in.push_back(find(layer.inputs[0], primitive.in).buffer);
+      if (conv->epilogue.residual) step.residual = find(layer.inputs[1], primitive.out).buffer;
       step.out.push_back(out.buffer);
       places_[static_cast<std::size_t>(layer.outputs[0])].push_back(out);
     } else {
-      const LayerImpl* impl = find_impl(chosen.implementation);
-      if (impl == nullptr) missing(chosen);
-      LayerProblem problem = layer_problem(net_, id, plan_.machine.threads);
-      for (TensorId t : layer.inputs) step.in.push_back(find(t, impl->in).buffer);
+      const LayerImpl& impl = impl_of(chosen);
+      ChannelSlice slice;
+      for (TensorId t : layer.inputs) step.in.push_back(find(t, impl.in).buffer);
       for (std::size_t k = 0; k < layer.outputs.size(); ++k) {
         const TensorId t = layer.outputs[k];
-        const Place out = k == 0 ? output_place(layer, *impl) : make_place(t, impl->out);
-        if (k == 0) problem.slice = out.slice;
+        const Place out = make_place(t, impl.out, [&] {
+          return k == 0 && impl.in_place ? over_input(id, 0, impl.in, impl.out) : std::nullopt;
+        });
+        if (k == 0) slice = out.slice;
         step.out.push_back(out.buffer);
         places_[static_cast<std::size_t>(t)].push_back(out);
       }
-      if (const char* why = impl->reject(problem)) {
-        throw Error(
-            fmt::format("layer \"{}\": {} cannot compute it: {}", layer.name, impl->name, why));
+      if (sizes_ == nullptr) {
+        step.layer = prepare_layer(net_, id, chosen, slice, plan_.machine.threads);
+        sizes = sizes_of(*step.layer);
+      } else {
+        sizes = sizes_->of(id, chosen, slice, plan_.machine.threads);
       }
-      step.layer = impl->prepare(problem);
-      workspace = step.layer->workspace_bytes();
     }
-    add_step(std::move(step), std::move(info), workspace);
+    packed_ += sizes.packed;
+    if (sizes.workspace > workspace_) workspace_ = sizes.workspace, widest_ = id;
+    add_step(std::move(step), std::move(info), sizes.workspace);
   }
 
-  /// Output 0 of a layer: over its input where implementation and lifetimes allow.
-  Place output_place(const Layer& layer, const LayerImpl& impl) {
-    const TensorId out = layer.outputs[0];
-    if (impl.in_place && !reserved_.contains({out, impl.out}) && !layer.inputs.empty()) {
-      const TensorId in = layer.inputs[0];
-      const Place& source = find(in, impl.in);
-      const bool own_buffer = places_[static_cast<std::size_t>(in)].size() == 1 &&
-                              !source.slice.sliced() && !pinned_.contains(source.buffer);
-      if (uses_[static_cast<std::size_t>(in)] == 1 && own_buffer &&
-          element_count(impl.in, shape(in)) == element_count(impl.out, shape(out))) {
-        return {impl.out, source.buffer, {}};
-      }
+  /// The place of input i of a layer for its output 0 to be written over, if lifetimes allow: the
+  /// layer is the tensor's last reader, and reads it once.
+  std::optional<Place> over_input(LayerId id, std::size_t i, Layout in, Layout out) const {
+    const Layer& layer = net_.layers[static_cast<std::size_t>(id)];
+    if (layer.inputs.empty()) return std::nullopt;
+    const TensorId t = layer.inputs[i];
+    const Place& source = find(t, in);
+    if (last_reader_[static_cast<std::size_t>(t)] != id || source.slice.sliced() ||
+        pinned_.contains(source.buffer) ||
+        element_count(in, shape(t)) != element_count(out, shape(layer.outputs[0]))) {
+      return std::nullopt;
     }
-    return make_place(out, impl.out);
+    for (std::size_t k = 0; k < layer.inputs.size(); ++k) {
+      // A convolution's input lies in another layout than its residual may: compare tensors.
+      if (k != i && layer.inputs[k] == t) return std::nullopt;
+    }
+    return Place{out, source.buffer, {}};
   }
 
   void add_conversions(TensorId t) {
@@ -337,63 +456,67 @@ class Builder {
     places_[static_cast<std::size_t>(layer.outputs[0])].push_back(root);
   }
 
-  static const float* data_of(const Layer& layer, std::size_t blob) {
-    if (blob >= layer.blobs.size() || !layer.blobs[blob].data) {
-      throw Error(
-          fmt::format("layer \"{}\": has no weights; load them or make random ones", layer.name));
-    }
-    return layer.blobs[blob].data->data();
-  }
-
-  [[noreturn]] static void missing(const PlanLayer& chosen) {
-    throw Error(fmt::format("layer \"{}\": the plan chose '{}', which this build lacks",
-                            chosen.layer, chosen.implementation));
-  }
-
   const Network& net_;
   const Plan& plan_;
   std::vector<Step>& steps_;
   std::vector<StepInfo>& infos_;
   std::vector<Lifetime>& buffers_;
+  SizeTable* sizes_;
+  std::size_t packed_ = 0, workspace_ = 0;
+  LayerId widest_ = -1;
   std::vector<std::vector<Place>> places_;  // of each tensor, in the order of their making
   std::vector<int> uses_;
+  std::vector<LayerId> last_reader_;  // of each tensor; none for what is read from outside
   std::map<std::pair<TensorId, Layout>, Place> reserved_;
   std::set<int> pinned_;  // buffers that no layer may overwrite: the network's inputs
 };
 
 }  // namespace
 
+Sizes SizeTable::of(LayerId id, const PlanLayer& chosen, const ChannelSlice& slice, int threads) {
+  const std::tuple key(id, chosen.implementation, slice.channels, slice.begin);
+  if (const auto it = known_.find(key); it != known_.end()) return it->second;
+  const Layer& layer = net_.layers[static_cast<std::size_t>(id)];
+  const bool convolution = std::holds_alternative<ConvOp>(layer.op);
+  std::optional<Sizes> sizes;
+  if (slice.sliced()) {
+    sizes = convolution ? sizes_of(*prepare_convolution(net_, id, chosen, slice, threads))
+                        : sizes_of(*prepare_layer(net_, id, chosen, slice, threads));
+  } else if (sizes_) {
+    sizes = sizes_({convolution ? CostKind::convolution : CostKind::layer, chosen.problem,
+                    chosen.implementation, layer.blobs.empty() ? 0 : sweep_megabytes(net_)});
+  }
+  if (!sizes) {
+    throw Error(fmt::format("layer \"{}\": the memory that {} takes is not known; profile it",
+                            chosen.layer, chosen.implementation));
+  }
+  return known_.emplace(key, *sizes).first->second;
+}
+
+PlanMemory memory_of(const Network& net, const Plan& plan, SizeTable& sizes) {
+  std::vector<Step> steps;
+  std::vector<StepInfo> infos;
+  std::vector<Lifetime> buffers;
+  Builder builder(net, plan, steps, infos, buffers, &sizes);
+  builder.build();
+  return builder.memory();
+}
+
 Executable::Executable(const Network& net, const Plan& plan) : impl_(std::make_unique<Impl>()) {
   Impl& e = *impl_;
   e.threads = plan.machine.threads;
   Builder builder(net, plan, e.steps, e.infos, e.buffers);
   builder.build();
-  const int last = std::max(0, static_cast<int>(e.steps.size()) - 1);
-  for (const Layer& layer : net.layers) {
-    if (!std::holds_alternative<InputOp>(layer.op)) continue;
-    for (TensorId t : layer.outputs) {
-      const int buffer = builder.find(t, Layout::chw).buffer;
-      builder.touch(buffer, 0);
-      builder.touch(buffer, last);
-      e.inputs.push_back(buffer);
-      e.input_shapes.push_back(builder.shape(t));
-    }
+  for (TensorId t : builder.inputs()) {
+    e.inputs.push_back(builder.find(t, Layout::chw).buffer);
+    e.input_shapes.push_back(builder.shape(t));
   }
   for (TensorId t : net.outputs) {
-    const Place& place = builder.find(t, Layout::chw);
-    if (place.slice.sliced()) throw Error("a network output lies inside another tensor");
-    builder.touch(place.buffer, last);
-    e.outputs.push_back(place.buffer);
+    e.outputs.push_back(builder.find(t, Layout::chw).buffer);
     e.output_shapes.push_back(builder.shape(t));
   }
-  for (Lifetime& b : e.buffers) {
-    if (b.last < 0) b.first = b.last = 0;  // never used
-  }
   e.arena = plan_arena(e.buffers);
-  for (const Step& step : e.steps) {
-    if (step.convolution) e.packed += step.convolution->packed_bytes();
-    if (step.layer) e.packed += step.layer->packed_bytes();
-  }
+  e.packed = builder.packed_bytes();
 }
 
 Executable::Executable(Executable&&) noexcept = default;

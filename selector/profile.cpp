@@ -33,6 +33,8 @@ constexpr int kRefineLimit = 8;  // at most so many candidates of a problem are 
 constexpr double kQuickSeconds = 0.01;   // timed work of a quick measurement
 constexpr double kRefineSeconds = 0.08;  // and of a refined one, for each candidate
 
+constexpr std::size_t kWorkspaceLimit = std::size_t{2} << 30;  // more: not measured, never chosen
+
 constexpr int kTries = 5;  // repetitions of a run that other programs disturbed
 
 using Clock = std::chrono::steady_clock;
@@ -97,6 +99,7 @@ class Subject {
   Subject(const Subject&) = delete;
   Subject& operator=(const Subject&) = delete;
   virtual ~Subject() = default;
+  virtual Sizes sizes() const { return {}; }
   virtual void refresh() = 0;  ///< writes the inputs
   virtual void run() = 0;
 };
@@ -116,10 +119,12 @@ class ConvolutionSubject final : public Subject {
     out_ = Buffer::zeros(static_cast<std::size_t>(element_count(primitive.out, s.out())));
     if (residual) residual_ = random_buffer(element_count(primitive.out, s.out()));
   }
-  std::size_t workspace_bytes() const { return convolution_->workspace_bytes(); }
+  Sizes sizes() const override {
+    return {convolution_->workspace_bytes(), convolution_->packed_bytes()};
+  }
   void refresh() override { rewrite(in_, source_, threads_); }
   void run() override {
-    if (workspace_.size() == 0) workspace_ = Buffer::zeros(workspace_bytes() / sizeof(float) + 1);
+    if (workspace_.size() == 0) workspace_ = Buffer::zeros(sizes().workspace / sizeof(float) + 1);
     convolution_->run({in_.data(), out_.data(), residual_.data(), workspace_.data()});
   }
 
@@ -143,6 +148,7 @@ class LayerSubject final : public Subject {
     for (Buffer& b : out_) out_pointers_.push_back(b.data());
     workspace_ = Buffer::zeros(layer_->workspace_bytes() / sizeof(float) + 1);
   }
+  Sizes sizes() const override { return {layer_->workspace_bytes(), layer_->packed_bytes()}; }
   void refresh() override {
     for (std::size_t i = 0; i < in_.size(); ++i) rewrite(in_[i], source_[i], threads_);
   }
@@ -201,7 +207,9 @@ int order(Family family) {
                           std::begin(kOrder));
 }
 
-std::vector<Group> collect(const Network& net, const Filter& filter, const CostStore& store) {
+std::vector<Group> collect(const Network& net, Filter filter, const CostStore& store) {
+  filter.force.clear();  // other layers may pose the same problem
+
   const int threads = store.machine().threads;
   std::vector<Group> groups;
   std::map<std::pair<CostKind, std::string>, bool> seen;
@@ -234,11 +242,8 @@ std::vector<Group> collect(const Network& net, const Filter& filter, const CostS
         const Scenario s = scenario_of(net, id);
         const bool residual = std::get<ConvOp>(layer.op).epilogue.residual;
         task.work = s.macs() * 2e-10 + each;
-        task.make = [&primitive = *c.primitive, s, residual, threads,
-                     limit = filter.max_workspace]() -> std::unique_ptr<Subject> {
-          auto subject = std::make_unique<ConvolutionSubject>(primitive, s, residual, threads);
-          if (subject->workspace_bytes() > limit) return nullptr;
-          return subject;
+        task.make = [&primitive = *c.primitive, s, residual, threads] {
+          return std::make_unique<ConvolutionSubject>(primitive, s, residual, threads);
         };
       } else {
         task.work = each;
@@ -285,8 +290,11 @@ std::vector<Group> collect(const Network& net, const Filter& filter, const CostS
 
 class Profiler {
  public:
-  Profiler(CostStore& store, const std::function<void(const Progress&)>& report)
-      : store_(store), report_(report), sweeper_(store.machine().threads) {}
+  Profiler(CostStore& store, const std::function<void(const Progress&)>& report, bool sizes_wanted)
+      : store_(store),
+        report_(report),
+        sweeper_(store.machine().threads),
+        sizes_wanted_(sizes_wanted) {}
 
   ProfileReport run(const std::vector<Group>& groups) {
     const auto start = Clock::now();
@@ -310,6 +318,11 @@ class Profiler {
       if (const auto cost = store_.find(task.key)) best = std::min(best, cost->seconds);
     }
     for (const Task& task : group.tasks) {
+      if (lacks_sizes(task)) {
+        Cost cost = *store_.find(task.key);
+        cost.sizes = task.make()->sizes();
+        store_.put(task.key, cost);
+      }
       if (!store_.find(task.key)) {
         progress_.now = fmt::format("{} {}", group.label, task.key.implementation);
         if (report_) report_(progress_);
@@ -331,6 +344,12 @@ class Profiler {
     }
   }
 
+  /// Whether the cost comes from a file without sizes, and they are wanted.
+  bool lacks_sizes(const Task& task) const {
+    const auto cost = store_.find(task.key);
+    return sizes_wanted_ && cost && !cost->sizes;
+  }
+
   double timed(Subject& subject, int sweep) {
     return undisturbed_seconds(
         kTries, disturbed_,
@@ -344,7 +363,7 @@ class Profiler {
   double quick(const Task& task, double best) {
     const auto subject = task.make();
     Cost cost;
-    if (!subject) {
+    if (subject->sizes().workspace > kWorkspaceLimit) {
       cost = {std::numeric_limits<double>::infinity(), 0, Cost::Stage::cut};
     } else {
       const double first = timed(*subject, task.key.sweep);
@@ -360,6 +379,7 @@ class Profiler {
         cost = {median(runs), static_cast<int>(runs.size()), Cost::Stage::quick};
       }
     }
+    cost.sizes = subject->sizes();
     store_.put(task.key, cost);
     return cost.seconds;
   }
@@ -401,14 +421,15 @@ class Profiler {
       }
     }
     for (std::size_t i = 0; i < tasks.size(); ++i) {
-      store_.put(tasks[i]->key,
-                 {median(runs[i]), static_cast<int>(runs[i].size()), Cost::Stage::refined});
+      store_.put(tasks[i]->key, {median(runs[i]), static_cast<int>(runs[i].size()),
+                                 Cost::Stage::refined, subjects[i]->sizes()});
     }
   }
 
   CostStore& store_;
   const std::function<void(const Progress&)>& report_;
   Sweeper sweeper_;
+  bool sizes_wanted_;
   Progress progress_;
   int disturbed_ = 0;
   double work_left_ = 0, work_done_ = 0, seconds_spent_ = 0;
@@ -418,7 +439,9 @@ class Profiler {
 
 ProfileReport profile(const Network& net, const Filter& filter, CostStore& store,
                       const std::function<void(const Progress&)>& progress) {
-  return Profiler(store, progress).run(collect(net, filter, store));
+  return Profiler(store, progress,
+                  filter.max_workspace != kNoLimit || filter.max_memory != kNoLimit)
+      .run(collect(net, filter, store));
 }
 
 }  // namespace convprim

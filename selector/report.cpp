@@ -15,13 +15,14 @@
 #include "convprim/reference.hpp"
 #include "layouts/conversion.hpp"
 #include "selector/candidates.hpp"
+#include "selector/report_parts.hpp"
 #include "selector/stopwatch.hpp"
 
 namespace convprim {
 namespace {
 
 constexpr int kReportSchema = 1;
-constexpr int kTimedPasses = 5;
+constexpr int kTimedPasses = 10;
 constexpr int kTries = 3;  // repetitions of a run that other programs disturbed
 
 double median(std::vector<double> values) {
@@ -75,21 +76,22 @@ RunTimes measure_runs(const Executable& executable, Executable::Context& context
   times.runs = runs;
   executable.run(context);
   if (runs > 1) executable.run(context);
-  std::vector<double> all;
+  const std::size_t count = executable.steps().size();
+  std::vector<std::vector<double>> steps(count);
+  std::vector<double> all, pass(count);
+  const int every = std::max(1, runs / kTimedPasses);
   for (int i = 0; i < runs; ++i) {
     all.push_back(undisturbed_seconds(
         kTries, times.disturbed, [] {}, [&] { executable.run(context); }));
+    // In between, so that both meet the same state of the machine.
+    if (i % every != 0) continue;
+    undisturbed_seconds(
+        kTries, times.disturbed, [] {}, [&] { executable.run_timed(context, pass.data()); });
+    for (std::size_t k = 0; k < count; ++k) steps[k].push_back(pass[k]);
   }
   times.median = median(all);
   times.min = *std::min_element(all.begin(), all.end());
   times.max = *std::max_element(all.begin(), all.end());
-  const std::size_t count = executable.steps().size();
-  std::vector<std::vector<double>> steps(count);
-  std::vector<double> pass(count);
-  for (int i = 0; i < std::min(runs, kTimedPasses); ++i) {
-    executable.run_timed(context, pass.data());
-    for (std::size_t k = 0; k < count; ++k) steps[k].push_back(pass[k]);
-  }
   for (auto& samples : steps) times.step_seconds.push_back(median(samples));
   return times;
 }
@@ -221,6 +223,8 @@ std::string table(const Report& report) {
          base > 0 ? fmt::format("{:.1f} x", base / st.seconds) : "");
   }
   line("");
+  out += kinds_table(report);
+  line("");
   line("predicted {:.3f} ms", ms(s.objective_seconds));
   if (report.times) {
     const RunTimes& t = *report.times;
@@ -235,16 +239,15 @@ std::string table(const Report& report) {
         disturbed);
   }
   if (report.executable != nullptr) {
-    line("memory: arena {:.1f} MB (live at most {:.1f} MB), packed weights {:.1f} MB",
-         1e-6 * static_cast<double>(report.executable->arena_bytes()),
-         1e-6 * static_cast<double>(report.executable->live_bytes()),
-         1e-6 * static_cast<double>(report.executable->packed_bytes()));
+    out += memory_text(report);
   }
   if (report.verification) {
     const Verification& v = *report.verification;
     line("verified against double precision: {}, largest relative error {:.2e}, tolerance {:.0e}",
          v.passed ? "passed" : "FAILED", v.max_relative_error, v.tolerance);
   }
+  if (report.comparison) out += table(*report.comparison);
+  for (const Explanation& e : report.explanations) out += table(e);
   return out;
 }
 
@@ -286,6 +289,7 @@ std::string json(const Report& report) {
       layer["measured_ms"] = ms(it->second);
     j["layers"].push_back(std::move(layer));
   }
+  j["types"] = kinds_json(report);
   j["conversions"] = Json::array();
   for (const Chain& c : chains(plan)) {
     j["conversions"].push_back(
@@ -325,15 +329,16 @@ std::string json(const Report& report) {
                   {"disturbed", report.profile.disturbed},
                   {"file", report.costs_file}};
   if (report.executable != nullptr) {
-    j["memory"] = {{"arena_bytes", report.executable->arena_bytes()},
-                   {"live_bytes", report.executable->live_bytes()},
-                   {"packed_bytes", report.executable->packed_bytes()}};
+    j["memory"] = memory_json(report);
   }
   j["passes"] = {{"identities", report.passes.identities},
                  {"folded", report.passes.folded},
                  {"activations", report.passes.activations},
                  {"residuals", report.passes.residuals},
                  {"dead", report.passes.dead}};
+  j["compare"] = report.comparison ? json(*report.comparison) : Json(nullptr);
+  j["explain"] = Json::array();
+  for (const Explanation& e : report.explanations) j["explain"].push_back(json(e));
   j["remarks"] = report.net->remarks;
   // Names in files may be in any encoding.
   return j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

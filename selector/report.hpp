@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "convprim/executable.hpp"
+#include "convprim/explain.hpp"
 #include "convprim/network.hpp"
 #include "convprim/plan.hpp"
 #include "convprim/select.hpp"
+#include "selector/compare.hpp"
 
 namespace convprim {
 
@@ -21,7 +23,8 @@ struct RunTimes {
                                      ///< of Executable::steps()
 };
 
-/// Runs a context's inputs `runs` times after warm-up, and a few times more with each step timed.
+/// Runs a context's inputs `runs` times after warm-up, and in between a few times with each step
+/// timed.
 RunTimes measure_runs(const Executable& executable, Executable::Context& context, int runs);
 
 /// Fills all inputs with reproducible values, uniform in [-1, 1). Returns them in (n, c, h, w)
@@ -61,6 +64,8 @@ struct Report {
   const Executable* executable = nullptr;
   std::optional<RunTimes> times;
   std::optional<Verification> verification;
+  std::vector<Explanation> explanations;
+  std::optional<Comparison> comparison;
 };
 
 /// The report for people: one line for each layer and conversion, then the totals.

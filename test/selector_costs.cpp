@@ -110,3 +110,32 @@ TEST_CASE("two stores on one file at once lose nothing") {
   }
   CHECK(found == 100);
 }
+
+TEST_CASE("sizes are kept, and a file of an earlier version gets the room for them") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("costs.db");
+  const Machine here = Machine::here(1);
+  { const CostStore store(path, here); }
+  sqlite3* db = nullptr;
+  REQUIRE(sqlite3_open(path.c_str(), &db) == SQLITE_OK);
+  const std::string old =
+      "ALTER TABLE costs DROP COLUMN workspace; ALTER TABLE costs DROP COLUMN packed;"
+      "INSERT INTO costs(kind, problem, implementation, sweep, threads, cpu, isa, version, "
+      "seconds, "
+      "runs, stage) VALUES('p','" +
+      kKey.problem + "','" + kKey.implementation + "',0,1,'" + here.cpu + "','" + here.isa + "','" +
+      here.version + "',0.5,3,1)";
+  CHECK(sqlite3_exec(db, old.c_str(), nullptr, nullptr, nullptr) == SQLITE_OK);
+  sqlite3_close(db);
+  {
+    CostStore store(path, here);
+    REQUIRE(store.find(kKey).has_value());
+    CHECK(store.find(kKey)->seconds == 0.5);
+    CHECK_FALSE(store.find(kKey)->sizes.has_value());
+    Cost cost = *store.find(kKey);
+    cost.sizes = Sizes{std::size_t{5} << 32, 12};
+    store.put(kKey, cost);
+  }
+  const CostStore store(path, here);
+  CHECK(store.find(kKey)->sizes == Sizes{std::size_t{5} << 32, 12});
+}

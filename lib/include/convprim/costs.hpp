@@ -2,6 +2,7 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,13 @@ struct CostKey {
   friend auto operator<=>(const CostKey&, const CostKey&) = default;
 };
 
+/// Memory that an implementation takes for one problem, in bytes.
+struct Sizes {
+  std::size_t workspace = 0;  ///< scratch memory of a run, output in a tensor of its own
+  std::size_t packed = 0;     ///< packed weights and tables
+  friend bool operator==(const Sizes&, const Sizes&) = default;
+};
+
 /// A measurement.
 struct Cost {
   double seconds = 0;  ///< median of the runs
@@ -31,6 +39,7 @@ struct Cost {
   /// for the same problem.
   enum class Stage : int { cut = 0, quick = 1, refined = 2 };
   Stage stage = Stage::quick;
+  std::optional<Sizes> sizes = std::nullopt;  ///< absent in files of earlier versions
 };
 
 /// What costs depend on beside the key: costs of other machines, thread counts and versions lie in

@@ -1,6 +1,8 @@
 // A plan: the answer of the selector, as a value that can be kept, compared and run.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +50,15 @@ struct Strategy {
   double seconds = 0;
 };
 
+/// What a limit of memory made of a plan. Bytes that an executable and one context take: the arena
+/// (activations and workspaces) and packed weights.
+struct MemoryReport {
+  std::size_t limit = 0;
+  std::size_t arena = 0, packed = 0;  ///< of this plan
+  double unlimited_seconds = 0;       ///< predicted for the best plan without the limit,
+  std::size_t unlimited_bytes = 0;    ///< and what that takes
+};
+
 /// A plan for one network on one machine.
 struct Plan {
   std::string network;
@@ -59,6 +70,7 @@ struct Plan {
   std::vector<Strategy> strategies;  ///< cheapest last is not implied
   std::vector<std::string>
       cut;  ///< layers without any implementation: such a plan predicts but cannot run
+  std::optional<MemoryReport> memory;  ///< if Filter::max_memory was asked for
 };
 
 }  // namespace convprim
