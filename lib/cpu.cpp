@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -120,6 +121,35 @@ std::string arm_cores() {
 
 #endif
 
+/// What the kernel says about the first CPU's data or unified cache of that level, 0 if nothing.
+/// The C library gives a whole package's third level, of which a virtual machine may own a part.
+std::size_t cache_by_sysfs(int wanted) {
+  for (int index = 0; index < 8; ++index) {
+    const std::string at = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/", index);
+    std::ifstream level(at + "level"), type(at + "type"), size(at + "size");
+    int number = 0;
+    std::string kind, unit;
+    std::size_t count = 0;
+    if (!(level >> number) || !(type >> kind) || !(size >> count)) continue;
+    if (number != wanted || kind == "Instruction") continue;
+    size >> unit;
+    return unit == "K" ? count << 10 : unit == "M" ? count << 20 : count;
+  }
+  return 0;
+}
+
+std::size_t find_cache(int level) {
+  if (const std::size_t bytes = cache_by_sysfs(level); bytes > 0) return bytes;
+  const int key = level == 1   ? _SC_LEVEL1_DCACHE_SIZE
+                  : level == 2 ? _SC_LEVEL2_CACHE_SIZE
+                               : _SC_LEVEL3_CACHE_SIZE;
+  const long bytes = sysconf(key);
+  if (bytes > 0) return static_cast<std::size_t>(bytes);
+  return level == 1   ? std::size_t{32} << 10
+         : level == 2 ? std::size_t{512} << 10
+                      : std::size_t{4} << 20;
+}
+
 }  // namespace
 
 std::string_view name(Isa isa) {
@@ -166,14 +196,8 @@ std::string cpu_name() {
 }
 
 std::size_t cache_bytes(int level) {
-  const int key = level == 1   ? _SC_LEVEL1_DCACHE_SIZE
-                  : level == 2 ? _SC_LEVEL2_CACHE_SIZE
-                               : _SC_LEVEL3_CACHE_SIZE;
-  const long bytes = sysconf(key);
-  if (bytes > 0) return static_cast<std::size_t>(bytes);
-  return level == 1   ? std::size_t{32} << 10
-         : level == 2 ? std::size_t{512} << 10
-                      : std::size_t{4} << 20;
+  static const std::array<std::size_t, 3> sizes{find_cache(1), find_cache(2), find_cache(3)};
+  return sizes.at(static_cast<std::size_t>(level - 1));
 }
 
 int available_cpus() {

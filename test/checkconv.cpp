@@ -23,10 +23,10 @@
 #include <vector>
 
 #include "buffer.hpp"
+#include "checkconv_bench.hpp"
 #include "convprim/cpu.hpp"
 #include "convprim/error.hpp"
 #include "convprim/primitive.hpp"
-#include "machine.hpp"
 #include "reference.hpp"
 #include "threads.hpp"
 
@@ -38,8 +38,9 @@ struct Settings {
   std::string suite;
   int threads = 0;  // 0: varied
   std::uint64_t seed = 1;
-  bool list = false, bench = false, best = false, accuracy = false, verbose = false;
-  int reps = 7;
+  bool list = false, bench = false, accuracy = false, verbose = false;
+  BenchSettings benching;
+  std::vector<std::string> summary;
   double limit_gmac = 0;  // 0: none
 };
 
@@ -566,82 +567,6 @@ int verify(const Settings& settings) {
   return failed == 0 ? 0 : 1;
 }
 
-int bench(const Settings& settings) {
-  const auto rows = chosen_rows(settings);
-  const int threads = std::max(1, settings.threads);
-  for (const Scenario& s : suite_scenarios(settings)) {
-    const Problem problem(s, settings.seed, available_cpus());
-    struct Entry {
-      const Primitive* row;
-      std::unique_ptr<Convolution> conv;
-      std::vector<double> seconds;
-    };
-    std::vector<Entry> entries;
-    Options options;
-    options.threads = threads;
-    options.epilogue.lo = 0;
-    // Inputs, outputs and the workspace are shared: none of them holds anything between runs.
-    std::array<Buffer, kLayoutCount> outputs;
-    for (Layout layout : kLayouts) {
-      outputs[static_cast<std::size_t>(layout)] =
-          Buffer::zeros(static_cast<std::size_t>(element_count(layout, s.out())));
-    }
-    Buffer workspace;
-    const auto once = [&](const Entry& e) {
-      const auto start = std::chrono::steady_clock::now();
-      e.conv->run({problem.input(e.row->in).data(),
-                   outputs[static_cast<std::size_t>(e.row->out)].data(), nullptr,
-                   workspace.data()});
-      return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    };
-    // One run each first: those far behind the best of their family are not run again.
-    std::map<Family, double> best;
-    for (const Primitive* row : rows) {
-      if (row->reject(s) != nullptr) continue;
-      Entry e{row, row->prepare(s, {problem.filter.data(), problem.bias.data()}, options), {}};
-      const std::size_t floats = (e.conv->workspace_bytes() + 3) / 4;
-      if (workspace.size() < floats) workspace = Buffer::zeros(floats);
-      e.seconds.push_back(once(e));
-      double& least = best.emplace(row->family, e.seconds[0]).first->second;
-      least = std::min(least, e.seconds[0]);
-      if (e.seconds[0] < 3 * least) entries.push_back(std::move(e));
-    }
-    std::erase_if(entries, [&](const Entry& e) { return e.seconds[0] > 3 * best[e.row->family]; });
-    // Interleaved: each round measures the peak and runs every primitive once warm.
-    std::vector<double> peaks;
-    for (Entry& e : entries) e.seconds.clear();
-    for (int rep = 0; rep < settings.reps; ++rep) {
-      peaks.push_back(peak_flops(threads));
-      for (Entry& e : entries) {
-        if (e.seconds.empty() || e.seconds[0] < 0.2) once(e);
-        e.seconds.push_back(once(e));
-      }
-    }
-    const auto median = [](std::vector<double> v) {
-      std::sort(v.begin(), v.end());
-      return v[v.size() / 2];
-    };
-    const double peak = median(peaks);
-    std::sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) {
-      return median(a.seconds) < median(b.seconds);
-    });
-    fmt::print("{}: {:.1f} MFLOP, {} thread{}, {}, measured peak {:.1f} GFLOP/s\n", s.str(),
-               2e-6 * s.macs(), threads, threads == 1 ? "" : "s", name(isa()), peak * 1e-9);
-    std::map<Family, bool> shown;
-    for (const Entry& e : entries) {
-      if (settings.best && !shown.emplace(e.row->family, true).second) continue;
-      const double t = median(e.seconds), rate = 2 * s.macs() / t;
-      fmt::print(
-          "  {:<36} {:>10.4f} ms {:>8.1f} GFLOP/s {:>6.1f} % of peak  workspace {:.1f} MB, packed "
-          "{:.1f} MB\n",
-          e.row->name, t * 1e3, rate * 1e-9, 100 * rate / peak,
-          1e-6 * static_cast<double>(e.conv->workspace_bytes()),
-          1e-6 * static_cast<double>(e.conv->packed_bytes()));
-    }
-  }
-  return 0;
-}
-
 }  // namespace
 }  // namespace convprim
 
@@ -663,21 +588,38 @@ int main(int argc, char** argv) {
                  "threads; default: 1 to 3 in checks, 1 in the bench")
       ->check(CLI::Range(1, 1024));
   app.add_option("--seed", settings.seed, "seed of data, options and random scenarios");
-  app.add_option("--reps", settings.reps, "rounds of the bench")->check(CLI::Range(1, 1000));
+  app.add_option("--reps", settings.benching.reps, "rounds of the bench")
+      ->check(CLI::Range(1, 1000));
   app.add_option("--limit-gmac", settings.limit_gmac,
                  "leave out problems of more multiplications than this, in units of 1e9; 0: none")
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--list", settings.list, "list primitives; with --scenario, who rejects it and why");
   app.add_flag("--bench", settings.bench,
                "time them, interleaved, against the peak measured in the same run");
-  app.add_flag("--best", settings.best, "with --bench: only the best of each family");
+  app.add_flag("--best", settings.benching.best, "with --bench: only the best of each family");
+  app.add_flag(
+      "--compare", settings.benching.compare,
+      "with --bench: only the best rows that compute all products, the best that transform "
+      "and oneDNN's best, and the ratio of the times");
+  app.add_option("--results", settings.benching.results,
+                 "with --compare: append all times to this file; problems in it are left out");
+  app.add_option("--budget", settings.benching.budget,
+                 "begin no further problem of the bench after this many seconds; status 3 if some "
+                 "are left")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--summary", settings.summary,
+                 "print ratios and geometric means of files of --results, one for each run");
   app.add_flag("--accuracy", settings.accuracy,
                "print each primitive's largest error, in units of rounding of its sum of |x*w|");
   app.add_flag("--verbose", settings.verbose, "a line for each check");
   CLI11_PARSE(app, argc, argv);
   try {
     if (settings.list) return list(settings);
-    return settings.bench ? bench(settings) : verify(settings);
+    if (!settings.summary.empty()) return summarise(settings.summary);
+    if (!settings.bench) return verify(settings);
+    settings.benching.threads = std::max(1, settings.threads);
+    settings.benching.seed = settings.seed;
+    return bench(suite_scenarios(settings), chosen_rows(settings), settings.benching);
   } catch (const Error& e) {
     fmt::print(stderr, "checkconv: {}\n", e.what());
     return 2;
