@@ -3,7 +3,10 @@
 // For each term k of the sum a tile loads V vectors of weights, and for each pixel broadcasts one
 // float and issues V multiply-adds. P * V sums are enough to hide the latency of two FMA units from
 // 8 on, and (P + V) loads for them keep within two load ports as long as V >= 2. P is limited by
-// the pixels' pointers, one general register each, and by P * V + V + 1 vector registers.
+// the pixels' pointers, one general register each, and by P * V + V + 1 vector registers. What a
+// tile costs beside its multiply-adds (80 to 100 cycles) is most of what is lost where the sums are
+// short: even tiles, whose pixels are equally far apart, need an address for nine of them only and
+// are as wide as the vector registers allow.
 #include "kernels/gemm.hpp"
 
 #include "kernels/simd.hpp"
@@ -119,6 +122,101 @@ CONVPRIM_INLINE void add_run(Vec (&acc)[P][V], const float* const (&a)[P], std::
   }
 }
 
+// Even tiles
+// -------------------------------------------------------------------------------------------------
+
+inline constexpr int kPerBase = 9;
+template <int P>
+inline constexpr int kBases = (P + kPerBase - 1) / kPerBase;
+
+/// Byte addresses of pixels 0, 9, 18, ...; and 1, 3, 5 and 7 times the bytes between pixels, which
+/// an address can scale by 2, 4 and 8.
+template <int P>
+struct EvenPixels {
+  const char* base[kBases<P>];
+  std::ptrdiff_t s1, s3, s5, s7;
+
+  /// Hides the addresses from the compiler, which would else keep sums of them.
+  CONVPRIM_INLINE void pin() {
+    CONVPRIM_UNROLL
+    for (int q = 0; q < kBases<P>; ++q) asm volatile("" : "+r"(base[q]));
+    asm volatile("" : "+r"(s1), "+r"(s3), "+r"(s5), "+r"(s7)::"memory");
+  }
+  CONVPRIM_INLINE void move(std::ptrdiff_t bytes) {
+    CONVPRIM_UNROLL
+    for (int q = 0; q < kBases<P>; ++q) base[q] += bytes;
+  }
+  CONVPRIM_INLINE float at(int p, std::ptrdiff_t bytes) const {
+    const char* b = base[p / kPerBase] + bytes;
+    switch (p % kPerBase) {
+      case 0:
+        break;
+      case 3:
+        b += s3;
+        break;
+      case 5:
+        b += s5;
+        break;
+      case 6:
+        b += 2 * s3;
+        break;
+      case 7:
+        b += s7;
+        break;
+      default:  // 1, 2, 4, 8
+        b += p % kPerBase * s1;
+    }
+    return *reinterpret_cast<const float*>(b);
+  }
+};
+
+template <int V, int P>
+CONVPRIM_INLINE void add_even_term(Vec (&acc)[P][V], const EvenPixels<P>& a, std::ptrdiff_t bytes,
+                                   const float* w) {
+  Vec x[V];
+  CONVPRIM_UNROLL
+  for (int v = 0; v < V; ++v) x[v] = load(w + v * kLanes);
+  CONVPRIM_UNROLL
+  for (int p = 0; p < P; ++p) {
+    const Vec y = broadcast(a.at(p, bytes));
+    CONVPRIM_UNROLL
+    for (int v = 0; v < V; ++v) acc[p][v] += y * x[v];
+  }
+}
+
+/// add_run() of an even tile.
+template <int V, int P, bool Unit>
+CONVPRIM_INLINE void add_even_run(Vec (&acc)[P][V], EvenPixels<P> a, const float* w,
+                                  std::ptrdiff_t terms, std::ptrdiff_t step,
+                                  const float* prefetch) {
+  constexpr int kUnroll = 8;
+  if (Unit) {
+    for (; terms >= kUnroll; terms -= kUnroll) {
+      CONVPRIM_UNROLL
+      for (int u = 0; u < kUnroll; ++u) {
+        a.pin();
+        asm volatile("" : "+r"(w)::"memory");
+        add_even_term<V, P>(acc, a, u * sizeof(float), w + u * V * kLanes);
+      }
+      CONVPRIM_UNROLL
+      for (int i = 0; i < kUnroll * kPrefetch; i += 16) __builtin_prefetch(prefetch + i, 0, 2);
+      prefetch += kUnroll * kPrefetch;
+      w += kUnroll * V * kLanes;
+      a.move(kUnroll * sizeof(float));
+    }
+  }
+  for (; terms > 0; --terms) {
+    a.pin();
+    asm volatile("" : "+r"(w)::"memory");
+    add_even_term<V, P>(acc, a, 0, w);
+    w += V * kLanes;
+    a.move((Unit ? 1 : step) * static_cast<std::ptrdiff_t>(sizeof(float)));
+  }
+}
+
+// Results
+// -------------------------------------------------------------------------------------------------
+
 #if defined(CONVPRIM_KERNELS_AVX512)
 using Half = Pack<kLanes / 2>;
 /// Half h of a vector, finished and stored.
@@ -211,6 +309,54 @@ void tile(const GemmPanel& b, const GemmTile& t) {
   store_tile<V, P>(b, t, acc);
 }
 
+template <int V, int P, bool Unit>
+void even(const GemmPanel& b, const GemmTile& t) {
+  Vec acc[P][V];
+  CONVPRIM_UNROLL
+  for (int v = 0; v < V; ++v) {
+    const Vec bias = load(b.bias + v * kLanes);
+    CONVPRIM_UNROLL
+    for (int p = 0; p < P; ++p) acc[p][v] = bias;
+  }
+  const std::ptrdiff_t step = t.pixel_step * static_cast<std::ptrdiff_t>(sizeof(float));
+  const GemmGroup* group = t.groups;
+  for (std::ptrdiff_t g = t.group_count; g > 0; --g, ++group) {
+    const float* in = t.in + b.in_offset + group->shift + t.offsets[group->offset_row];
+    const GemmRun* run = group->runs;
+    for (std::ptrdiff_t r = group->run_count; r > 0; --r, ++run) {
+      const std::ptrdiff_t term = run->first_term;
+      EvenPixels<P> a;
+      const char* first = reinterpret_cast<const char*>(in + run->at);
+      CONVPRIM_UNROLL
+      for (int q = 0; q < kBases<P>; ++q) a.base[q] = first + q * kPerBase * step;
+      a.s1 = step, a.s3 = 3 * step, a.s5 = 5 * step, a.s7 = 7 * step;
+      add_even_run<V, P, Unit>(acc, a, b.weights + term * (V * kLanes), run->terms, b.step,
+                               t.prefetch + run->at * t.prefetch_at + term * t.prefetch_term);
+    }
+  }
+  store_tile<V, P>(b, t, acc);
+}
+
+using Tile = void (*)(const GemmPanel&, const GemmTile&);
+
+template <int V, int P, bool Unit>
+constexpr void fill_even(Tile* tiles) {
+  tiles[P - 1] = even<V, P, Unit>;
+  if constexpr (P > 1) fill_even<V, P - 1, Unit>(tiles);
+}
+
+constexpr GemmKernels with_even(GemmKernels k) {
+#if defined(CONVPRIM_KERNELS_AVX512)
+  const int most[kMaxPanelVectors] = {28, 14, 9, 6};
+  for (int v = 0; v < kMaxPanelVectors; ++v) k.max_even[v] = most[v];
+  fill_even<1, 28, false>(k.even[0][0]), fill_even<1, 28, true>(k.even[1][0]);
+  fill_even<2, 14, false>(k.even[0][1]), fill_even<2, 14, true>(k.even[1][1]);
+  fill_even<3, 9, false>(k.even[0][2]), fill_even<3, 9, true>(k.even[1][2]);
+  fill_even<4, 6, false>(k.even[0][3]), fill_even<4, 6, true>(k.even[1][3]);
+#endif
+  return k;
+}
+
 #if defined(CONVPRIM_KERNELS_AVX512) || defined(CONVPRIM_KERNELS_NEON)
 #define CONVPRIM_MAX_PIXELS \
   { 12, 11, 9, 6 }
@@ -239,7 +385,7 @@ void tile(const GemmPanel& b, const GemmTile& t) {
 }  // namespace
 
 extern const GemmKernels kGemm;
-const GemmKernels kGemm = {
-    kLanes, CONVPRIM_MAX_PIXELS, {CONVPRIM_TILES(false), CONVPRIM_TILES(true)}};
+constinit const GemmKernels kGemm =
+    with_even({kLanes, CONVPRIM_MAX_PIXELS, {CONVPRIM_TILES(false), CONVPRIM_TILES(true)}, {}, {}});
 
 }  // namespace convprim::kernels::CONVPRIM_KERNELS

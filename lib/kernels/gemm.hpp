@@ -17,7 +17,7 @@
 namespace convprim::kernels {
 
 inline constexpr int kMaxPanelVectors = 4;
-inline constexpr int kMaxTilePixels = 16;
+inline constexpr int kMaxTilePixels = 28;
 inline constexpr int kPrefetch = 8;
 
 /// Consecutive terms of the sum, as consecutive weights.
@@ -69,6 +69,7 @@ struct GemmTile {
   const GemmGroup* groups;
   std::ptrdiff_t group_count;
   const std::int32_t* offsets;
+  std::ptrdiff_t pixel_step;  ///< floats from pixel to pixel in the input, for even tiles
   /// Brought to the L2 cache meanwhile: for each run kPrefetch floats a term, from prefetch + at *
   /// prefetch_at + first_term * prefetch_term.
   const float* prefetch;
@@ -83,6 +84,10 @@ struct GemmKernels {
   int max_pixels[kMaxPanelVectors];
   /// tile[step == 1][vectors - 1][pixels - 1]
   void (*tile[2][kMaxPanelVectors][kMaxTilePixels])(const GemmPanel&, const GemmTile&);
+  /// The same for even tiles: pixels inside the image, pixel_step apart from the first one's offset
+  /// on. They have wider tiles, since they need fewer registers for addresses; 0: none.
+  int max_even[kMaxPanelVectors];
+  void (*even[2][kMaxPanelVectors][kMaxTilePixels])(const GemmPanel&, const GemmTile&);
 };
 
 }  // namespace convprim::kernels

@@ -72,6 +72,7 @@ class Tiled final : public Convolution {
     GemmPanel args;
     Index first;
     int vectors;
+    Index kind = 0;             // among panels that read different numbers of channels
     Index c_begin, channels;    // input channels that it reads
     std::size_t weights, bias;  // offsets
   };
@@ -82,11 +83,13 @@ class Tiled final : public Convolution {
     Range kernel_rows;  // that are inside the image for any pixel (all, in rows mode)
     int pixels;
     bool inside;  // all taps of all pixels that are not in rows above or below the image
+    bool even;    // and the pixels are equally far apart
   };
   /// An output row (rows mode).
   struct Row {
     Index out_pixel, in_offset;
     Range kernel_rows;
+    Index kind = 0;  // among rows with different kernel rows
   };
   /// The order of the sum for tiles that use some of the kernel's rows, and panels that read a
   /// number of channels.
@@ -130,7 +133,8 @@ class Tiled final : public Convolution {
     Index usual = 2;
     if (pixels <= gemm_.max_pixels[3]) usual = 4;
     if (vectors == 3) usual = 3;
-    max_pixels_ = gemm_.max_pixels[std::min(usual, vectors) - 1];
+    usual_ = std::min(usual, vectors);
+    max_pixels_ = gemm_.max_pixels[usual_ - 1];
     out_base_ = to.base;
     out_image_ = to.n_stride;
     out_pixel_ = to.w_stride;
@@ -240,25 +244,67 @@ class Tiled final : public Convolution {
     const bool flat = tiling.tiles == Tiling::Tiles::flat && row_gap_ == 0 &&
                       residual_row_gap_ == 0 && pixels * taps <= kMaxFlatOffsets;
     const Index line = flat ? pixels : s_.ow;
+    if (widen(flat, line)) max_pixels_ = gemm_.max_even[usual_ - 1];
     const Index count = ceil_div(line, max_pixels_);
     for (Index i = 0; i < count; ++i) {
       const Range r = share(line, static_cast<int>(i), static_cast<int>(count));
       columns_.push_back(flat ? flat_tile(r.begin, r.end) : row_tile(r.begin, r.end));
     }
     if (flat) {
-      rows_.push_back({0, 0, {0, s_.kh}});
+      rows_.push_back({0, 0, {0, s_.kh}, 0});
       return;
     }
     for (Index y = 0; y < s_.oh; ++y) {
       const Index top = y * s_.sh - s_.pt;
       const Range i = taps_inside(top, s_.dh, s_.kh, s_.h);
       const bool any = i.begin < i.end;
-      rows_.push_back({y * s_.ow, any ? (top + i.begin * s_.dh) * in_.h_stride : 0, i});
+      rows_.push_back({y * s_.ow, any ? (top + i.begin * s_.dh) * in_.h_stride : 0, i, 0});
     }
   }
 
+  /// Whether tiles as wide as even ones can be are fewer, those that are not even being run in
+  /// parts.
+  bool widen(bool flat, Index line) const {
+    const Index narrow = max_pixels_, wide = gemm_.max_even[usual_ - 1];
+    if (wide <= narrow) return false;
+    // Pixels a whole way of the L1 cache apart would push each other out of it.
+    if (step_ == 1 && s_.sw * in_.w_stride * 4 % 4096 == 0) return false;
+    const Index count = ceil_div(line, wide);
+    Index parts = 0;
+    for (Index i = 0; i < count; ++i) {
+      const Range r = share(line, static_cast<int>(i), static_cast<int>(count));
+      const bool one = flat ? even_pixels(r) : inside_columns(r);
+      parts += one ? 1 : ceil_div(r.end - r.begin, narrow);
+    }
+    return parts < ceil_div(line, narrow);
+  }
+
+  bool inside_columns(Range r) const {
+    return r.begin * s_.sw >= s_.pl && (r.end - 1) * s_.sw - s_.pl + (s_.kw - 1) * s_.dw < s_.w;
+  }
+
+  /// True if all taps of these pixels of the flat image lie inside, and the pixels equally far
+  /// apart.
+  bool even_pixels(Range r) const {
+    const auto inside = [](Index first, Index span, Index extent) {
+      return first >= 0 && first + span <= extent;
+    };
+    const auto place = [&](Index p) {
+      return p / s_.ow * s_.sh * in_.h_stride + p % s_.ow * s_.sw * in_.w_stride;
+    };
+    for (Index p = r.begin; p < r.end; ++p) {
+      if (!inside(p / s_.ow * s_.sh - s_.pt, s_.span_h(), s_.h) ||
+          !inside(p % s_.ow * s_.sw - s_.pl, s_.span_w(), s_.w) ||
+          (p > r.begin && place(p) - place(p - 1) != s_.sw * in_.w_stride)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   Column row_tile(Index begin, Index end) {
-    Column tile{begin, offsets_.size(), {0, s_.kh}, static_cast<int>(end - begin), true};
+    const bool even = inside_columns({begin, end});
+    Column tile{begin, offsets_.size(), {0, s_.kh}, static_cast<int>(end - begin), true, even};
     for (Index i = 0; i < s_.kh; ++i) {
       for (Index j = 0; j < s_.kw; ++j) {
         for (Index x = begin; x < end; ++x) {
@@ -281,7 +327,8 @@ class Tiled final : public Convolution {
       rows = {std::min(rows.begin, own.begin), std::max(rows.end, own.end)};
     }
     if (rows.begin >= rows.end) rows = {0, 0};
-    Column tile{begin, offsets_.size(), rows, static_cast<int>(end - begin), true};
+    const bool even = even_pixels({begin, end});
+    Column tile{begin, offsets_.size(), rows, static_cast<int>(end - begin), true, even};
     for (Index i = rows.begin; i < rows.end; ++i) {
       for (Index j = 0; j < s_.kw; ++j) {
         for (Index p = begin; p < end; ++p) {
@@ -306,14 +353,31 @@ class Tiled final : public Convolution {
             std::max(std::max(a.begin, b.begin), std::min(a.end, b.end))};
   }
 
+  /// A sum for each kind of row, column and kind of panel.
   void plan_sums() {
-    for (const Row& row : rows_) {
+    std::vector<Index> depths;  // of the kinds of panels
+    for (Panel& panel : panels_) {
+      panel.kind = std::find(depths.begin(), depths.end(), panel.channels) - depths.begin();
+      if (panel.kind == static_cast<Index>(depths.size())) depths.push_back(panel.channels);
+    }
+    panel_kinds_ = static_cast<Index>(depths.size());
+    std::vector<Range> kinds;
+    for (Row& row : rows_) {
+      const auto same = [&](Range r) {
+        return r.begin == row.kernel_rows.begin && r.end == row.kernel_rows.end;
+      };
+      row.kind = std::find_if(kinds.begin(), kinds.end(), same) - kinds.begin();
+      if (row.kind < static_cast<Index>(kinds.size())) continue;
+      kinds.push_back(row.kernel_rows);
       for (const Column& column : columns_) {
-        for (const Panel& panel : panels_) {
-          const Range rows = common(row.kernel_rows, column.kernel_rows);
-          if (find_sum(rows, column.inside, panel.channels) == nullptr) {
-            sums_.push_back(make_sum(rows, column.inside, panel.channels));
+        const Range rows = common(row.kernel_rows, column.kernel_rows);
+        for (Index channels : depths) {
+          const Sum* sum = find_sum(rows, column.inside, channels);
+          if (sum == nullptr) {
+            sums_.push_back(make_sum(rows, column.inside, channels));
+            sum = sums_.back().get();
           }
+          sum_of_.push_back(sum);
         }
       }
     }
@@ -425,17 +489,35 @@ class Tiled final : public Convolution {
               static_cast<int>(panel_shares_));
     for (Index begin = tiles.begin; begin < tiles.end; begin += group_) {
       const Index end = std::min(begin + group_, tiles.end);
+      const Place first = place(begin), next = place(end);
       for (Index p = panels.begin; p < panels.end; ++p) {
         const Panel& panel = panels_[static_cast<std::size_t>(p)];
-        for (Index t = begin; t < end; ++t) {
+        Place at = first;
+        for (Index t = begin; t < end; ++t, advance(at)) {
           Ahead ahead = next_weights(panels, p, t - begin, end < tiles.end);
           if (in_ahead_ && !weights_far_ && end < tiles.end) {
-            ahead = next_input(args, panel, end, (p - panels.begin) * (end - begin) + t - begin);
+            ahead = next_input(args, panel, next, (p - panels.begin) * (end - begin) + t - begin);
           }
-          run_tile(args, panel, t, ahead);
+          run_tile(args, panel, at, ahead);
         }
       }
     }
+  }
+
+  /// Where a tile is.
+  struct Place {
+    Index n, row, column;
+  };
+  Place place(Index tile) const {
+    const auto columns = static_cast<Index>(columns_.size());
+    return {tile / tiles_, tile % tiles_ / columns, tile % columns};
+  }
+  void advance(Place& at) const {
+    if (++at.column < static_cast<Index>(columns_.size())) return;
+    at.column = 0;
+    if (++at.row < static_cast<Index>(rows_.size())) return;
+    at.row = 0;
+    ++at.n;
   }
 
   /// What a tile fetches for later ones.
@@ -457,13 +539,11 @@ class Tiled final : public Convolution {
             kernels::kPrefetch};
   }
 
-  /// The part-th piece of the input of the group that starts with tile `index`.
-  Ahead next_input(const RunArgs& args, const Panel& panel, Index index, Index part) const {
-    const Index n = index / tiles_, in_image = index % tiles_;
-    const auto columns = static_cast<Index>(columns_.size());
-    const Row& row = rows_[static_cast<std::size_t>(in_image / columns)];
-    const Column& column = columns_[static_cast<std::size_t>(in_image % columns)];
-    const float* from = args.in + n * in_.n_stride + panel.args.in_offset +
+  /// The part-th piece of the input of the group that starts with the tile at `at`.
+  Ahead next_input(const RunArgs& args, const Panel& panel, const Place& at, Index part) const {
+    const Row& row = rows_[static_cast<std::size_t>(at.row)];
+    const Column& column = columns_[static_cast<std::size_t>(at.column)];
+    const float* from = args.in + at.n * in_.n_stride + panel.args.in_offset +
                         (row.out_pixel + column.out_pixel) * in_.w_stride;
     // hwc: pixels lie one behind the other, and so do the pieces. Blocked: a piece of each block.
     const bool blocked = c_align_ > 1;
@@ -474,13 +554,10 @@ class Tiled final : public Convolution {
     return {from + part * piece, 0, kernels::kPrefetch};
   }
 
-  void run_tile(const RunArgs& args, const Panel& panel, Index index, Ahead ahead) const {
-    const Index n = index / tiles_, in_image = index % tiles_;
-    const auto columns = static_cast<Index>(columns_.size());
-    const Row& row = rows_[static_cast<std::size_t>(in_image / columns)];
-    const Column& column = columns_[static_cast<std::size_t>(in_image % columns)];
-    const Index y = in_image / columns;
-    const Index pixel = row.out_pixel + column.out_pixel;
+  void run_tile(const RunArgs& args, const Panel& panel, const Place& at, Ahead ahead) const {
+    const Row& row = rows_[static_cast<std::size_t>(at.row)];
+    const Column& column = columns_[static_cast<std::size_t>(at.column)];
+    const Index n = at.n, y = at.row, pixel = row.out_pixel + column.out_pixel;
     GemmTile tile;
     tile.in = args.in + n * in_.n_stride + row.in_offset;
     tile.zeros = zeros_.data();
@@ -488,8 +565,10 @@ class Tiled final : public Convolution {
     tile.prefetch_at = ahead.at;
     tile.prefetch_term = ahead.term;
     tile.offsets = offsets_.data() + column.offsets;
-    const Sum& sum =
-        *find_sum(common(row.kernel_rows, column.kernel_rows), column.inside, panel.channels);
+    tile.pixel_step = s_.sw * in_.w_stride;
+    const auto columns = static_cast<Index>(columns_.size());
+    const Sum& sum = *sum_of_[static_cast<std::size_t>(
+        (row.kind * columns + at.column) * panel_kinds_ + panel.kind)];
     tile.groups = sum.groups.data();
     tile.group_count = static_cast<std::ptrdiff_t>(sum.groups.size());
     tile.out = args.out + out_base_ + n * out_image_ + pixel * out_pixel_ + y * row_gap_;
@@ -497,9 +576,12 @@ class Tiled final : public Convolution {
                                              : args.residual + n * residual_image_ +
                                                    pixel * residual_pixel_ + y * residual_row_gap_;
     // A panel of more vectors than usual takes fewer pixels at a time.
-    const int most = gemm_.max_pixels[panel.vectors - 1];
+    const int v = panel.vectors - 1;
+    const bool even = column.even && gemm_.max_even[v] > 0;
+    const int most = even ? gemm_.max_even[v] : gemm_.max_pixels[v];
+    const auto& kernels = even ? gemm_.even[step_ == 1][v] : gemm_.tile[step_ == 1][v];
     if (column.pixels <= most) {
-      gemm_.tile[step_ == 1][panel.vectors - 1][column.pixels - 1](panel.args, tile);
+      kernels[column.pixels - 1](panel.args, tile);
       return;
     }
     const int parts = (column.pixels + most - 1) / most;
@@ -509,7 +591,7 @@ class Tiled final : public Convolution {
       piece.offsets += r.begin;
       piece.out += r.begin * out_pixel_;
       if (piece.residual != nullptr) piece.residual += r.begin * residual_pixel_;
-      gemm_.tile[step_ == 1][panel.vectors - 1][r.end - r.begin - 1](panel.args, piece);
+      kernels[r.end - r.begin - 1](panel.args, piece);
     }
   }
 
@@ -528,11 +610,14 @@ class Tiled final : public Convolution {
   std::size_t weight_floats_ = 0, bias_floats_ = 0;
   Buffer weights_, bias_, zeros_;
   // Tiles of an image: rows x columns.
+  Index usual_ = 1;  // vectors of a panel
   Index max_pixels_ = 1, tiles_ = 0;
   std::vector<Row> rows_;
   std::vector<Column> columns_;
   std::vector<std::int32_t> offsets_;
   std::vector<std::unique_ptr<Sum>> sums_;
+  std::vector<const Sum*> sum_of_;  // [kind of row][column][kind of panel]
+  Index panel_kinds_ = 1;
   Index pixel_shares_ = 1, panel_shares_ = 1, group_ = 1;
   bool weights_far_ = false, in_ahead_ = false;
 };
