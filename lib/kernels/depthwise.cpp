@@ -30,25 +30,43 @@ CONVPRIM_INLINE P<V> clampv(P<V> x, P<V> lo, P<V> hi) {
 
 constexpr int kMaxTile = 8;
 
+/// Columns that a tile reads, and the bases that address them.
+template <int KW, int SW, int TW>
+constexpr int kColumns = (TW - 1) * SW + KW;
+template <int KW, int SW, int TW>
+constexpr int kBases = (kColumns<KW, SW, TW> + Steps::kPerBase - 1) / Steps::kPerBase;
+
+/// x times row i of the kernel, for the columns that it lies under as column `col` of the tile.
+template <int V, int KW, int SW, int TW>
+CONVPRIM_INLINE void add_pixel(P<V> (&acc)[TW], P<V> x, const P<V> (&k)[KW], int col) {
+  CONVPRIM_UNROLL
+  for (int j = 0; j < KW; ++j) {
+    const int t = (col - j) / SW;
+    if (col >= j && (col - j) % SW == 0 && t < TW) acc[t] += x * k[j];
+  }
+}
+
 /// The sums of one kernel row: KW and SW are known, the dilation is 1.
 template <int V, int KW, int SW, int TW, bool kEdge>
 CONVPRIM_INLINE void add_row(P<V> (&acc)[TW], const DepthwiseRows& a, const float* in,
-                             const float* weights, ptrdiff_t first_col) {
+                             const Steps& steps, const float* weights, ptrdiff_t first_col) {
   P<V> k[KW];
   CONVPRIM_UNROLL
   for (int j = 0; j < KW; ++j) k[j] = loadv<V>(weights + j * V);
+  const float* base[kBases<KW, SW, TW>];
   CONVPRIM_UNROLL
-  for (int col = 0; col < (TW - 1) * SW + KW; ++col) {
+  for (int b = 0; b < kBases<KW, SW, TW>; ++b) {
+    base[b] = in + b * Steps::kPerBase * a.in_col;
+    asm volatile("" : "+r"(base[b]));
+  }
+  CONVPRIM_UNROLL
+  for (int col = 0; col < kColumns<KW, SW, TW>; ++col) {
     // Below zero it wraps to something large.
     if (kEdge && static_cast<std::size_t>(first_col + col) >= static_cast<std::size_t>(a.w)) {
       continue;
     }
-    const P<V> x = loadv<V>(in + col * a.in_col);
-    CONVPRIM_UNROLL
-    for (int j = 0; j < KW; ++j) {
-      const int t = (col - j) / SW;
-      if (col >= j && (col - j) % SW == 0 && t < TW) acc[t] += x * k[j];
-    }
+    const P<V> x = loadv<V>(steps.at(base[col / Steps::kPerBase], col % Steps::kPerBase));
+    add_pixel<V, KW, SW, TW>(acc, x, k, col);
   }
 }
 
@@ -71,6 +89,60 @@ CONVPRIM_INLINE void add_row_any(P<V> (&acc)[TW], const DepthwiseRows& a, const 
   }
 }
 
+/// A tile of two output rows of a 3 x 3 kernel at stride 1, all of it inside the image above and
+/// below: the rows share half of what they read. Fetches the rows that the next two need first. At
+/// an edge one column at most is outside on either side.
+template <int V, int TW, bool kEdge>
+CONVPRIM_INLINE void two_rows(const DepthwiseRows& a, const float* in, Steps& in_steps,
+                              const float* packed, float* out, Steps& out_steps,
+                              const float* residual, ptrdiff_t first_col) {
+  P<V> k[3][3];
+  CONVPRIM_UNROLL
+  for (int i = 0; i < 9; ++i) k[i / 3][i % 3] = loadv<V>(packed + (3 + i) * V);
+  P<V> acc[2][TW];
+  const P<V> bias = loadv<V>(packed);
+  CONVPRIM_UNROLL
+  for (int t = 0; t < 2 * TW; ++t) acc[t / TW][t % TW] = bias;
+  CONVPRIM_UNROLL
+  for (int row = 0; row < 6; ++row) {
+    in_steps.pin();
+    const float* base[2] = {in, in + Steps::kPerBase * a.in_col};
+    asm volatile("" : "+r"(base[0]), "+r"(base[1]));
+    CONVPRIM_UNROLL
+    for (int col = 0; col < TW + 2; ++col) {
+      const float* p = in_steps.at(base[col / Steps::kPerBase], col % Steps::kPerBase);
+      if (row >= 4) {
+        if (col > 0 && col <= TW) __builtin_prefetch(p, 0, 2);
+        continue;
+      }
+      if (kEdge && col == 0 && first_col < 0) continue;
+      if (kEdge && col == TW + 1 && first_col + col >= a.w) continue;
+      const P<V> x = loadv<V>(p);
+      if (row < 3) add_pixel<V, 3, 1, TW>(acc[0], x, k[row % 3], col);
+      if (row > 0) add_pixel<V, 3, 1, TW>(acc[1], x, k[(row + 2) % 3], col);
+    }
+    in += a.in_row;
+  }
+  const P<V> lo = loadv<V>(packed + V), hi = loadv<V>(packed + 2 * V);
+  CONVPRIM_UNROLL
+  for (int r = 0; r < 2; ++r) {
+    if (residual != nullptr) {
+      const float* p = residual + r * a.residual_next;
+      CONVPRIM_UNROLL
+      for (int t = 0; t < TW; ++t) {
+        acc[r][t] += loadv<V>(p);
+        p += a.residual_col;
+      }
+    }
+    out_steps.pin();
+    CONVPRIM_UNROLL
+    for (int t = 0; t < TW; ++t) {
+      storev<V>(const_cast<float*>(out_steps.at(out, t)), clampv<V>(acc[r][t], lo, hi));
+    }
+    out += a.out_next;
+  }
+}
+
 /// `count` tiles of TW output columns from x on, all rows, all whole groups of channels (kPart: the
 /// partial group). KW = 0 stands for any kernel. What does not change from tile to tile is more
 /// than a tile's own work in small images: hence all loops in here.
@@ -78,7 +150,26 @@ template <int V, int KW, int SW, int TW, bool kEdge, bool kPart>
 void tile(const DepthwiseRows& a, ptrdiff_t x, ptrdiff_t count) {
   const ptrdiff_t lanes = kPart ? a.tail : V, first = kPart ? a.groups : 0;
   const ptrdiff_t groups = kPart ? 1 : a.groups;
-  for (ptrdiff_t y = 0; y < a.oh; ++y) {
+  Steps in_steps(a.in_col), out_steps(a.out_col);
+  ptrdiff_t y = 0;
+  if constexpr (KW == 3 && SW == 1 && kRegisters == 32) {
+    const bool fits = a.rows == 3 && a.pl <= 1 && a.ow + 1 - a.pl <= a.w;
+    for (; fits && y + 2 <= a.oh; y += 2) {
+      for (ptrdiff_t n = 0; n < count; ++n) {
+        const ptrdiff_t at = x + n * TW, first_col = at - a.pl;
+        const float* in = a.in + y * a.in_next + first_col * a.in_col;
+        float* out = a.out + y * a.out_next + at * a.out_col;
+        const float* residual = a.residual;
+        if (residual != nullptr) residual += y * a.residual_next + at * a.residual_col;
+        for (ptrdiff_t g = 0; g < groups; ++g) {
+          two_rows<V, TW, kEdge>(a, in + g * V, in_steps, a.packed + g * a.packed_group,
+                                 out + g * V, out_steps,
+                                 residual != nullptr ? residual + g * V : nullptr, first_col);
+        }
+      }
+    }
+  }
+  for (; y < a.oh; ++y) {
     for (ptrdiff_t n = 0; n < count; ++n) {
       const ptrdiff_t at = x + n * TW, first_col = at * a.sw - a.pl;
       const float* packed = a.packed + first * a.packed_group;
@@ -92,7 +183,8 @@ void tile(const DepthwiseRows& a, ptrdiff_t x, ptrdiff_t count) {
         for (int t = 0; t < TW; ++t) acc[t] = loadv<V>(packed);
         for (ptrdiff_t i = 0; i < a.rows; ++i) {
           if constexpr (KW > 0) {
-            add_row<V, KW, SW, TW, kEdge>(acc, a, in, weights, first_col);
+            in_steps.pin();
+            add_row<V, KW, SW, TW, kEdge>(acc, a, in, in_steps, weights, first_col);
           } else {
             add_row_any<V, TW, kEdge, kPart>(acc, a, in, weights, first_col, lanes);
           }
@@ -108,16 +200,16 @@ void tile(const DepthwiseRows& a, ptrdiff_t x, ptrdiff_t count) {
           }
         }
         const P<V> lo = loadv<V>(packed + V), hi = loadv<V>(packed + 2 * V);
-        float* p = out;
+        out_steps.pin();
         CONVPRIM_UNROLL
         for (int t = 0; t < TW; ++t) {
           const P<V> v = clampv<V>(acc[t], lo, hi);
+          float* p = const_cast<float*>(out_steps.at(out, t));
           if constexpr (kPart) {
             store_partv<V>(p, v, lanes);
           } else {
             storev<V>(p, v);
           }
-          p += a.out_col;
         }
         packed += a.packed_group;
         pixels += V;

@@ -125,60 +125,39 @@ CONVPRIM_INLINE void add_run(Vec (&acc)[P][V], const float* const (&a)[P], std::
 // Even tiles
 // -------------------------------------------------------------------------------------------------
 
-inline constexpr int kPerBase = 9;
 template <int P>
-inline constexpr int kBases = (P + kPerBase - 1) / kPerBase;
+inline constexpr int kBases = (P + Steps::kPerBase - 1) / Steps::kPerBase;
 
-/// Byte addresses of pixels 0, 9, 18, ...; and 1, 3, 5 and 7 times the bytes between pixels, which
-/// an address can scale by 2, 4 and 8.
+/// Pixels 0, 9, 18, ... and the steps between pixels.
 template <int P>
 struct EvenPixels {
-  const char* base[kBases<P>];
-  std::ptrdiff_t s1, s3, s5, s7;
+  const float* base[kBases<P>];
+  Steps steps;
 
   /// Hides the addresses from the compiler, which would else keep sums of them.
   CONVPRIM_INLINE void pin() {
     CONVPRIM_UNROLL
     for (int q = 0; q < kBases<P>; ++q) asm volatile("" : "+r"(base[q]));
-    asm volatile("" : "+r"(s1), "+r"(s3), "+r"(s5), "+r"(s7)::"memory");
+    steps.pin();
   }
-  CONVPRIM_INLINE void move(std::ptrdiff_t bytes) {
+  CONVPRIM_INLINE void move(std::ptrdiff_t floats) {
     CONVPRIM_UNROLL
-    for (int q = 0; q < kBases<P>; ++q) base[q] += bytes;
+    for (int q = 0; q < kBases<P>; ++q) base[q] += floats;
   }
-  CONVPRIM_INLINE float at(int p, std::ptrdiff_t bytes) const {
-    const char* b = base[p / kPerBase] + bytes;
-    switch (p % kPerBase) {
-      case 0:
-        break;
-      case 3:
-        b += s3;
-        break;
-      case 5:
-        b += s5;
-        break;
-      case 6:
-        b += 2 * s3;
-        break;
-      case 7:
-        b += s7;
-        break;
-      default:  // 1, 2, 4, 8
-        b += p % kPerBase * s1;
-    }
-    return *reinterpret_cast<const float*>(b);
+  CONVPRIM_INLINE float at(int p, std::ptrdiff_t floats) const {
+    return steps.at(base[p / Steps::kPerBase], p % Steps::kPerBase)[floats];
   }
 };
 
 template <int V, int P>
-CONVPRIM_INLINE void add_even_term(Vec (&acc)[P][V], const EvenPixels<P>& a, std::ptrdiff_t bytes,
+CONVPRIM_INLINE void add_even_term(Vec (&acc)[P][V], const EvenPixels<P>& a, std::ptrdiff_t at,
                                    const float* w) {
   Vec x[V];
   CONVPRIM_UNROLL
   for (int v = 0; v < V; ++v) x[v] = load(w + v * kLanes);
   CONVPRIM_UNROLL
   for (int p = 0; p < P; ++p) {
-    const Vec y = broadcast(a.at(p, bytes));
+    const Vec y = broadcast(a.at(p, at));
     CONVPRIM_UNROLL
     for (int v = 0; v < V; ++v) acc[p][v] += y * x[v];
   }
@@ -196,13 +175,13 @@ CONVPRIM_INLINE void add_even_run(Vec (&acc)[P][V], EvenPixels<P> a, const float
       for (int u = 0; u < kUnroll; ++u) {
         a.pin();
         asm volatile("" : "+r"(w)::"memory");
-        add_even_term<V, P>(acc, a, u * sizeof(float), w + u * V * kLanes);
+        add_even_term<V, P>(acc, a, u, w + u * V * kLanes);
       }
       CONVPRIM_UNROLL
       for (int i = 0; i < kUnroll * kPrefetch; i += 16) __builtin_prefetch(prefetch + i, 0, 2);
       prefetch += kUnroll * kPrefetch;
       w += kUnroll * V * kLanes;
-      a.move(kUnroll * sizeof(float));
+      a.move(kUnroll);
     }
   }
   for (; terms > 0; --terms) {
@@ -210,7 +189,7 @@ CONVPRIM_INLINE void add_even_run(Vec (&acc)[P][V], EvenPixels<P> a, const float
     asm volatile("" : "+r"(w)::"memory");
     add_even_term<V, P>(acc, a, 0, w);
     w += V * kLanes;
-    a.move((Unit ? 1 : step) * static_cast<std::ptrdiff_t>(sizeof(float)));
+    a.move(Unit ? 1 : step);
   }
 }
 
@@ -318,18 +297,17 @@ void even(const GemmPanel& b, const GemmTile& t) {
     CONVPRIM_UNROLL
     for (int p = 0; p < P; ++p) acc[p][v] = bias;
   }
-  const std::ptrdiff_t step = t.pixel_step * static_cast<std::ptrdiff_t>(sizeof(float));
   const GemmGroup* group = t.groups;
   for (std::ptrdiff_t g = t.group_count; g > 0; --g, ++group) {
     const float* in = t.in + b.in_offset + group->shift + t.offsets[group->offset_row];
     const GemmRun* run = group->runs;
     for (std::ptrdiff_t r = group->run_count; r > 0; --r, ++run) {
       const std::ptrdiff_t term = run->first_term;
-      EvenPixels<P> a;
-      const char* first = reinterpret_cast<const char*>(in + run->at);
+      EvenPixels<P> a{{}, Steps(t.pixel_step)};
       CONVPRIM_UNROLL
-      for (int q = 0; q < kBases<P>; ++q) a.base[q] = first + q * kPerBase * step;
-      a.s1 = step, a.s3 = 3 * step, a.s5 = 5 * step, a.s7 = 7 * step;
+      for (int q = 0; q < kBases<P>; ++q) {
+        a.base[q] = in + run->at + q * Steps::kPerBase * t.pixel_step;
+      }
       add_even_run<V, P, Unit>(acc, a, b.weights + term * (V * kLanes), run->terms, b.step,
                                t.prefetch + run->at * t.prefetch_at + term * t.prefetch_term);
     }

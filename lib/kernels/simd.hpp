@@ -86,6 +86,24 @@ CONVPRIM_INLINE void store_part(float* p, Vec v, std::ptrdiff_t n) {
 }
 #endif
 
+/// Addresses of floats at equal distances: 1, 3, 5 and 7 times the bytes between two, which an x86
+/// address can scale by 2, 4 and 8, so that nine of them need no more than a base.
+struct Steps {
+  static constexpr int kPerBase = 9;
+  std::ptrdiff_t s1, s3, s5, s7;
+
+  CONVPRIM_INLINE explicit Steps(std::ptrdiff_t floats)
+      : s1(floats * 4), s3(floats * 12), s5(floats * 20), s7(floats * 28) {}
+  /// Hides the steps from the compiler, which would else keep sums with them in registers.
+  CONVPRIM_INLINE void pin() { asm volatile("" : "+r"(s1), "+r"(s3), "+r"(s5), "+r"(s7)); }
+  /// The i-th from a base, i < kPerBase.
+  CONVPRIM_INLINE const float* at(const float* base, int i) const {
+    const char* b = reinterpret_cast<const char*>(base);
+    b += i == 3 ? s3 : i == 5 ? s5 : i == 6 ? 2 * s3 : i == 7 ? s7 : i * s1;
+    return reinterpret_cast<const float*>(b);
+  }
+};
+
 // The same for V lanes: those of a register, or fewer.
 
 template <int V>

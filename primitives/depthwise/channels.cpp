@@ -40,7 +40,8 @@ class DepthwiseChannels final : public Convolution {
     const Index groups = (channels + v_ - 1) / v_;
     const Index taps = s.kh * s.kw;
     group_ = (3 + taps) * v_;
-    row_block_ = std::max<Index>(1, kRowsFloats / (s.sh * in_.h_stride));
+    // The kernel does two rows at a time where it can.
+    row_block_ = std::max<Index>(2, kRowsFloats / (s.sh * in_.h_stride));
     packed_ = Buffer::zeros(static_cast<std::size_t>(groups * group_));
     for (Index c = 0; c < s.c; ++c) {
       float* p = packed_.data() + c / v_ * group_ + c % v_;
