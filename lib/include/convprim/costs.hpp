@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#pragma GCC visibility push(default)  // exported by the shared library
 namespace convprim {
 
 /// What was measured: a convolution primitive, another layer's implementation, or a conversion.
@@ -84,3 +85,4 @@ class CostStore {
 };
 
 }  // namespace convprim
+#pragma GCC visibility pop

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#pragma GCC visibility push(default)  // exported by the shared library
 namespace convprim {
 
 /// Instruction sets that the kernels are built for, in the order in which a cap works.
@@ -41,3 +42,4 @@ int available_cpus();
 std::string_view version();
 
 }  // namespace convprim
+#pragma GCC visibility pop

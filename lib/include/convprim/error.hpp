@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 
+#pragma GCC visibility push(default)  // exported by the shared library
 namespace convprim {
 
 /// Thrown at the boundaries of the library: files, parsing, unsupported requests. The message is
@@ -14,3 +15,4 @@ class Error : public std::runtime_error {
 };
 
 }  // namespace convprim
+#pragma GCC visibility pop

@@ -9,6 +9,7 @@
 #include "convprim/network.hpp"
 #include "convprim/plan.hpp"
 
+#pragma GCC visibility push(default)  // exported by the shared library
 namespace convprim {
 
 /// What one step of a run does, for profiles of whole runs.
@@ -22,7 +23,8 @@ struct StepInfo {
 /// Immutable once built; any number of contexts may run at the same time.
 class Executable {
  public:
-  /// The memory of one run at a time: an arena for activations and workspaces.
+  /// The memory of one run at a time: an arena for activations and workspaces. Belongs to the
+  /// executable that made it, and must not outlive it.
   class Context {
    public:
     Context(Context&&) noexcept;
@@ -51,7 +53,9 @@ class Executable {
   /// Memory for one run at a time. Throws std::bad_alloc.
   Context make_context() const;
 
-  /// One forward pass. Allocates nothing, throws nothing.
+  /// One forward pass, from context.input() to context.output(), on the plan's number of threads.
+  /// May be called from several threads at once, each with a context of its own, made by this
+  /// object. Throws nothing, and allocates nothing but what Convolution::run() may.
   void run(Context& context) const noexcept;
 
   /// The same, and the seconds that each step took, in the order of steps(); `seconds` has
@@ -75,3 +79,4 @@ class Executable {
 };
 
 }  // namespace convprim
+#pragma GCC visibility pop

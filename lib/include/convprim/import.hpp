@@ -9,6 +9,7 @@
 
 #include "convprim/network.hpp"
 
+#pragma GCC visibility push(default)  // exported by the shared library
 namespace convprim {
 
 /// What the caller knows better than the file.
@@ -42,3 +43,4 @@ Network import_network_text(std::string_view text, const std::string& name,
 std::pair<std::string, std::vector<Index>> parse_input_shape(std::string_view text);
 
 }  // namespace convprim
+#pragma GCC visibility pop

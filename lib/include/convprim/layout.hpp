@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#pragma GCC visibility push(default)  // exported by the shared library
 namespace convprim {
 
 /// Extents, strides and element offsets: 64 bits throughout, so that no product overflows.
@@ -109,3 +110,4 @@ struct Strides {
 Strides strides(Layout layout, const Shape& s, const ChannelSlice& slice = {});
 
 }  // namespace convprim
+#pragma GCC visibility pop

@@ -13,6 +13,7 @@
 #include "convprim/layout.hpp"
 #include "convprim/primitive.hpp"
 
+#pragma GCC visibility push(default)  // exported by the shared library
 namespace convprim {
 
 /// Parameters of a layer: shape and values. `data` is null where the file gave none: see
@@ -347,3 +348,4 @@ struct PassCounts {
 PassCounts optimise(Network& net);
 
 }  // namespace convprim
+#pragma GCC visibility pop

@@ -9,6 +9,7 @@
 #include "convprim/costs.hpp"
 #include "convprim/network.hpp"
 
+#pragma GCC visibility push(default)  // exported by the shared library
 namespace convprim {
 
 /// How one layer is computed.
@@ -74,3 +75,4 @@ struct Plan {
 };
 
 }  // namespace convprim
+#pragma GCC visibility pop

@@ -11,6 +11,7 @@
 #include "convprim/layout.hpp"
 #include "convprim/scenario.hpp"
 
+#pragma GCC visibility push(default)  // exported by the shared library
 namespace convprim {
 
 /// Algorithm families: the bars of Anderson and Gregg's figures, and ours.
@@ -87,8 +88,9 @@ class Convolution {
   /// Bytes of packed weights and tables that this object holds.
   virtual std::size_t packed_bytes() const = 0;
 
-  /// Computes the whole output, padding lanes of blocked layouts included. Allocates nothing,
-  /// throws nothing.
+  /// Computes the whole output, padding lanes of blocked layouts included. Throws nothing.
+  /// Allocates nothing, except for what OpenBLAS (small products) and oneDNN take and give back
+  /// inside their own calls; an output for which oneDNN got no memory is all NaN.
   virtual void run(const RunArgs& args) const noexcept = 0;
 };
 
@@ -130,3 +132,4 @@ std::span<const Primitive* const> primitives();
 const Primitive* find_primitive(std::string_view name);
 
 }  // namespace convprim
+#pragma GCC visibility pop

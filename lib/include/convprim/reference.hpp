@@ -5,6 +5,7 @@
 
 #include "convprim/network.hpp"
 
+#pragma GCC visibility push(default)  // exported by the shared library
 namespace convprim {
 
 /// Computes net.outputs from `inputs`, one for each InputOp in the order of the layers, in (n, c,
@@ -20,3 +21,4 @@ std::vector<std::vector<double>> evaluate_reference_tensors(
     const Network& net, const std::vector<std::vector<float>>& inputs, int threads = 0);
 
 }  // namespace convprim
+#pragma GCC visibility pop

@@ -7,6 +7,7 @@
 
 #include "convprim/layout.hpp"
 
+#pragma GCC visibility push(default)  // exported by the shared library
 namespace convprim {
 
 /// One convolution problem: cross-correlation with zero padding, in the notation
@@ -81,3 +82,4 @@ struct Scenario {
 };
 
 }  // namespace convprim
+#pragma GCC visibility pop

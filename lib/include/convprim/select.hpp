@@ -12,6 +12,7 @@
 #include "convprim/network.hpp"
 #include "convprim/plan.hpp"
 
+#pragma GCC visibility push(default)  // exported by the shared library
 namespace convprim {
 
 /// One layer's implementation, given by the user.
@@ -95,3 +96,4 @@ Plan select(const Network& net, const Filter& filter, const CostFunction& costs,
             const Machine& machine, bool compare = true, const SizeFunction& sizes = {});
 
 }  // namespace convprim
+#pragma GCC visibility pop

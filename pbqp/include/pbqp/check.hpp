@@ -7,6 +7,7 @@
 
 #include "pbqp/pbqp.hpp"
 
+#pragma GCC visibility push(default)  // exported by the shared library
 namespace pbqp {
 
 struct CheckReport {
@@ -32,3 +33,4 @@ CheckReport check(const Problem& problem, std::string_view certificate);
 std::string certificate_checksum(std::string_view text);
 
 }  // namespace pbqp
+#pragma GCC visibility pop

@@ -6,6 +6,7 @@
 
 #include "pbqp/pbqp.hpp"
 
+#pragma GCC visibility push(default)  // exported by the shared library
 namespace pbqp {
 
 struct Marginals {
@@ -48,3 +49,4 @@ struct ParetoFront {
 ParetoFront pareto(const Problem& problem, const Limits& limits = {});
 
 }  // namespace pbqp
+#pragma GCC visibility pop

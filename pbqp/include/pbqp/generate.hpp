@@ -7,6 +7,7 @@
 
 #include "pbqp/pbqp.hpp"
 
+#pragma GCC visibility push(default)  // exported by the shared library
 namespace pbqp {
 
 struct GenerateOptions {
@@ -36,3 +37,4 @@ Problem generate(const GenerateOptions& options);
 Problem expand(const Problem& problem);
 
 }  // namespace pbqp
+#pragma GCC visibility pop

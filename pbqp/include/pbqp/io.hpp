@@ -8,6 +8,7 @@
 
 #include "pbqp/pbqp.hpp"
 
+#pragma GCC visibility push(default)  // exported by the shared library
 namespace pbqp {
 
 /// A file that cannot be read or does not say what its format demands. what() is one sentence that
@@ -48,3 +49,4 @@ std::string read_file(const std::string& path);
 void write_file(const std::string& path, std::string_view content);
 
 }  // namespace pbqp
+#pragma GCC visibility pop

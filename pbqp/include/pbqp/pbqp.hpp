@@ -24,6 +24,7 @@
 #include <unordered_map>
 #include <vector>
 
+#pragma GCC visibility push(default)  // exported by the shared library
 namespace pbqp {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -220,3 +221,4 @@ struct Result {
 Result solve(const Problem& problem, const Limits& limits = {});
 
 }  // namespace pbqp
+#pragma GCC visibility pop

@@ -1,12 +1,12 @@
 // Three convolutions in a row, a few primitives for each: which to take, at what price, why, and is
-// that proven? Build with: g++ -std=c++20 -Ipbqp/include pbqp/examples/layers.cpp pbqp/*.cpp
+// that proven? The solver is a library of its own: neither networks nor kernels come with it.
 #include <cstdio>
 #include <string>
 #include <vector>
 
-#include "pbqp/check.hpp"
-#include "pbqp/explain.hpp"
-#include "pbqp/pbqp.hpp"
+#include <pbqp/check.hpp>
+#include <pbqp/explain.hpp>
+#include <pbqp/pbqp.hpp>
 
 int main() {
   // A primitive reads one layout and writes another: 0 is CHW, 1 is HWC.
