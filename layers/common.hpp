@@ -34,9 +34,7 @@ inline Index blocks_of(Layout layout, const Shape& s) {
 }
 
 /// Threads that are worth waking for this many floats: a region costs as much as a few thousand.
-inline int useful_threads(int threads, Index floats) {
-  return static_cast<int>(std::clamp<Index>(floats / 4096, 1, threads));
-}
+inline int useful_threads(int threads, Index floats) { return team_of(threads, floats / 4096); }
 
 /// Contiguous runs of a tensor: run i starts at i * length, and at base + i * out_step of a tensor
 /// of the same shape and layout that may be a slice of a larger one.

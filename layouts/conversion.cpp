@@ -34,7 +34,7 @@ Index ceil_div(Index a, Index b) { return (a + b - 1) / b; }
 
 /// A thread takes at least 64 KiB: less is not worth waking one for.
 int useful_threads(const Shape& s, int threads) {
-  return static_cast<int>(std::min<Index>(threads, 1 + s.count() / (16 * 1024)));
+  return team_of(threads, 1 + s.count() / (16 * 1024));
 }
 
 /// body(outer, first pixel, pixels) over all tiles of `pixels` pixels in each of `outer` matrices.

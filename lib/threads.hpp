@@ -21,6 +21,11 @@ void parallel(int threads, Body&& body) {
   body(omp_get_thread_num(), omp_get_num_threads());
 }
 
+/// Size of the team for work that is worth waking `useful` threads: one, or all. OpenMP keeps the
+/// threads of a team for the next of that size; between sizes it ends some and makes others, which
+/// takes longer than it does to wake some too many, and allocates.
+inline int team_of(int threads, Index useful) { return useful > 1 ? threads : 1; }
+
 /// Waits for the whole team inside parallel(); nothing to wait for in a team of one.
 inline void team_barrier(int team) {
   if (team > 1) {
@@ -41,8 +46,7 @@ inline Range share(Index count, int thread, int team, Index grain = 1) {
 /// Runs body(i) for each i < count, in contiguous shares.
 template <class Body>
 void parallel_for(int threads, Index count, Body&& body) {
-  const int useful = static_cast<int>(std::min<Index>(threads, count));
-  parallel(useful, [&](int thread, int team) {
+  parallel(team_of(threads, count), [&](int thread, int team) {
     const Range r = share(count, thread, team);
     for (Index i = r.begin; i < r.end; ++i) body(i);
   });

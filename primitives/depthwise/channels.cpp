@@ -59,7 +59,7 @@ class DepthwiseChannels final : public Convolution {
     // In a blocked layout a row is one block's; else it has all channels.
     const Index blocks = in_.block > 1 ? (s_.c + in_.block - 1) / in_.block : 1;
     const Index rows = s_.n * blocks * s_.oh;
-    parallel(static_cast<int>(std::min<Index>(threads_, rows)), [&](int thread, int team) {
+    parallel(team_of(threads_, rows), [&](int thread, int team) {
       const Range r = share(rows, thread, team);
       for (Index row = r.begin; row < r.end;) {
         row += run_rows(args, row / s_.oh / blocks, row / s_.oh % blocks, row % s_.oh, r.end - row);

@@ -28,6 +28,7 @@ class Columns final : public Convolution {
  public:
   Columns(const Scenario& s, const Weights& weights, const Options& options, Layout in, Layout out)
       : s_(s),
+        threads_(options.threads),
         epilogue_(options.epilogue),
         in_(strides(in, s.in())),
         out_(strides(out, s.out(), options.slice)),
@@ -44,7 +45,7 @@ class Columns final : public Convolution {
   std::size_t packed_bytes() const override { return weights_.bytes() + bias_.bytes(); }
 
   void run(const RunArgs& args) const noexcept override {
-    parallel(static_cast<int>(jobs_), [&](int thread, int team) {
+    parallel(team_of(threads_, jobs_), [&](int thread, int team) {
       for (Index job = thread; job < jobs_; job += team) run_share(args, job);
     });
   }
@@ -190,6 +191,7 @@ class Columns final : public Convolution {
   }
 
   Scenario s_;
+  int threads_;
   Epilogue epilogue_;
   Strides in_, out_, residual_;
   const kernels::DirectKernels& direct_;

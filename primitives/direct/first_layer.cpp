@@ -75,7 +75,7 @@ class FirstLayer final : public Convolution {
 
   void run(const RunArgs& args) const noexcept override {
     const Index items = s_.n * strips_;
-    parallel(static_cast<int>(std::min<Index>(threads_, items)), [&](int thread, int team) {
+    parallel(team_of(threads_, items), [&](int thread, int team) {
       float* strip = static_cast<float*>(args.workspace) + thread * strip_floats();
       const Range r = share(items, thread, team);
       for (Index item = r.begin; item < r.end; ++item) {

@@ -345,7 +345,7 @@ void Winograd::choose_batches(int threads) {
     split_outputs_ = true;
   }
   m_blocks_ = ceil_div(m_padded_, m_step_);
-  threads_ = static_cast<int>(std::min<Index>(threads, split_outputs_ ? m_blocks_ : batches_ * g_));
+  threads_ = team_of(threads, split_outputs_ ? m_blocks_ : batches_ * g_);
 
   const Index data_tiles_max = data_tiles(tiles_per_batch_);
   if (p_.blas) {
