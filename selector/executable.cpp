@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include <cassert>
 #include <chrono>
 #include <map>
 #include <optional>
@@ -575,6 +576,7 @@ void run_step(const Step& step, const std::vector<const float*>& in, const std::
 
 void Executable::run(Context& context) const noexcept {
   Context::Impl& c = *context.impl_;
+  assert(c.executable == impl_.get());
   for (std::size_t i = 0; i < impl_->steps.size(); ++i)
     run_step(impl_->steps[i], c.in[i], c.out[i], c.buffers, impl_->threads);
 }

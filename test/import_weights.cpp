@@ -4,16 +4,12 @@
 
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "convprim/error.hpp"
 #include "convprim/import.hpp"
 #include "convprim/reference.hpp"
-#include "import_test.hpp"
-#include "test.hpp"
+#include "trained.hpp"
 
 using namespace convprim;
 using namespace convprim::test;
@@ -21,27 +17,6 @@ using namespace convprim::test::wire;
 namespace fs = std::filesystem;
 
 namespace {
-
-std::vector<float> read_floats(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  const std::string bytes((std::istreambuf_iterator<char>(in)), {});
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
-  return values;
-}
-
-const Shape& input_shape(const Network& net) {
-  return net.tensors[static_cast<std::size_t>(net.layers.at(0).outputs.at(0))].shape;
-}
-
-/// The tensor that the last layer of that name makes.
-TensorId made_by(const Network& net, const std::string& layer) {
-  TensorId t = -1;
-  for (const Layer& l : net.layers) {
-    if (l.name == layer) t = l.outputs.at(0);
-  }
-  return t;
-}
 
 std::string message_of(const std::string& net, const std::string& weights) {
   ImportOptions options;
@@ -84,22 +59,15 @@ std::vector<double> run_batch_norm(const std::string& extra, const std::string& 
 }  // namespace
 
 TEST_CASE("trained networks give the outputs that were computed elsewhere, folded or not") {
-  const std::string index = test::shared("weights/expected/index.json");
-  if (index.empty()) return test::skip("no trained networks");
-  const auto cases = nlohmann::json::parse(std::ifstream(index)).at("cases");
-  const fs::path root = fs::path(index).parent_path().parent_path();
-  for (const auto& c : cases) {
-    CAPTURE(c.at("name").get<std::string>());
-    ImportOptions options;
-    options.weights = (root / c.at("caffemodel").get<std::string>()).string();
-    options.shapes[c.at("input")] = c.at("input_shape").get<std::vector<Index>>();
-    Network net = import_network((root / c.at("prototxt").get<std::string>()).string(), options);
+  const auto all = trained_networks();
+  if (all.empty()) return test::skip("no trained networks");
+  for (const Trained& trained : all) {
+    CAPTURE(trained.name);
+    Network net = trained.net;
     const std::vector<std::vector<float>> input = {formula_input(input_shape(net).count())};
     const auto tensors = evaluate_reference_tensors(net, input);
-    for (const auto& output : c.at("outputs")) {
-      const auto want =
-          read_floats((root / "expected" / output.at("file").get<std::string>()).string());
-      const TensorId t = made_by(net, output.at("layer"));
+    for (const auto& [layer, want] : trained.outputs) {
+      const TensorId t = made_by(net, layer);
       REQUIRE(t >= 0);
       CHECK(relative_error(tensors.at(static_cast<std::size_t>(t)), want) < 1e-4);
     }

@@ -9,6 +9,7 @@
 
 #include "convprim/costs.hpp"
 
+#pragma GCC visibility push(default)  // exported by the shared library
 namespace convprim {
 
 /// All rows of a cost file, whatever its columns. Those of docs/costs.md are always there.
@@ -68,3 +69,4 @@ CostTable costs_from_csv(const std::string& text, const std::string& name);
 CostTable costs_from_json(const std::string& text, const std::string& name);
 
 }  // namespace convprim
+#pragma GCC visibility pop

@@ -7,6 +7,7 @@
 
 #include "convprim/select.hpp"
 
+#pragma GCC visibility push(default)  // exported by the shared library
 namespace convprim {
 
 /// One implementation of the layer that is explained. Unknown costs are infinite.
@@ -40,3 +41,4 @@ std::vector<Explanation> explain(const Network& net, const Filter& filter,
                                  const Plan& plan, const std::vector<std::string>& layers);
 
 }  // namespace convprim
+#pragma GCC visibility pop
