@@ -10,7 +10,9 @@
 #include "apps/cpus.hpp"
 #include "apps/limits.hpp"
 #include "apps/output.hpp"
+#include "apps/plan_io.hpp"
 #include "apps/progress.hpp"
+#include "apps/tensor_io.hpp"
 #include "convprim/cost_files.hpp"
 #include "convprim/cpu.hpp"
 #include "convprim/error.hpp"
@@ -32,6 +34,8 @@ struct Settings {
   int runs = 20;
   double max_error = 0;
   std::uint64_t seed = 1;
+  TensorSettings tensors;
+  PlanSettings plans;
   bool verify = false, quiet = false, profile_only = false, partial = false,
        list_primitives = false, version = false, compare = false;
 };
@@ -87,6 +91,42 @@ void check_memory(const Executable& executable, const Filter& filter) {
   }
 }
 
+void remark_on(int threads) {
+  if (threads > available_cpus()) {
+    fmt::print(stderr, "remark: {} threads on {} processors: expect no gain\n", threads,
+               available_cpus());
+  }
+}
+
+/// The fastest plan on measured costs; none if profiling is all that is asked for.
+std::optional<Plan> selected_plan(const Settings& settings, const Filter& filter,
+                                  const std::string& costs, const Network& net, Report& report) {
+  const int threads = settings.threads > 0 ? settings.threads : available_cpus();
+  const bool here = settings.target.empty();
+  if (here) remark_on(threads);
+  CostStore store(costs, here ? Machine::here(threads)
+                              : find_machine(read_costs(costs), settings.target, settings.threads));
+  report.costs_file = store.path();
+  ProgressBar bar;
+  if (here) {
+    report.profile =
+        profile(net, filter, store,
+                settings.quiet ? std::function<void(const Progress&)>() : std::ref(bar));
+  }
+  if (settings.profile_only) {
+    fmt::print("{} costs measured in {:.1f} s, {} reused, in {}\n", report.profile.measured,
+               report.profile.seconds, report.profile.reused, store.path());
+    return std::nullopt;
+  }
+  report.considered = count_candidates(net, filter);
+  Plan plan = select(net, filter, costs_of(store), store.machine(), true, sizes_of(store));
+  if (!settings.explain.empty()) {
+    report.explanations =
+        explain(net, filter, costs_of(store), sizes_of(store), plan, settings.explain);
+  }
+  return plan;
+}
+
 int run(const Settings& settings) {
   const Filter filter = filter_of(settings);
   ImportOptions import;
@@ -136,58 +176,50 @@ int run(const Settings& settings) {
   }
 
   check(net, filter);
-  const int threads = settings.threads > 0 ? settings.threads : available_cpus();
-  if (settings.target.empty() && threads > available_cpus()) {
-    fmt::print(stderr, "remark: {} threads on {} processors: expect no gain\n", threads,
-               available_cpus());
-  }
-  const std::string costs = settings.costs.empty() ? CostStore::default_path() : settings.costs;
-  if (!settings.json.empty()) {
-    check_writable("--json", settings.json, {settings.net, settings.weights, costs});
-  }
+  const bool loads = !settings.plans.load.empty();
+  const std::string costs =
+      settings.costs.empty() && !loads ? CostStore::default_path() : settings.costs;
+  const std::vector<std::string> used = {settings.net, settings.weights, costs,
+                                         settings.plans.load};
+  if (!settings.json.empty()) check_writable("--json", settings.json, used);
+  check_plan_outputs(settings.plans, used);
+  const TensorIo tensors(settings.tensors, net, used);
   const bool here = settings.target.empty();
-  CostStore store(costs, here ? Machine::here(threads)
-                              : find_machine(read_costs(costs), settings.target, settings.threads));
-  report.costs_file = store.path();
-  ProgressBar bar;
-  if (here) {
-    report.profile =
-        profile(net, filter, store,
-                settings.quiet ? std::function<void(const Progress&)>() : std::ref(bar));
+  std::optional<Plan> plan;
+  if (loads) {
+    plan = loaded_plan(settings.plans, net, settings.threads);
+    report.plan_file = settings.plans.load;
+    remark_on(plan->machine.threads);
+  } else {
+    plan = selected_plan(settings, filter, costs, net, report);
   }
-  if (settings.profile_only) {
-    fmt::print("{} costs measured in {:.1f} s, {} reused, in {}\n", report.profile.measured,
-               report.profile.seconds, report.profile.reused, store.path());
-    return kOk;
-  }
-  report.considered = count_candidates(net, filter);
-  const Plan plan = select(net, filter, costs_of(store), store.machine(), true, sizes_of(store));
-  report.plan = &plan;
-  if (!settings.explain.empty()) {
-    report.explanations =
-        explain(net, filter, costs_of(store), sizes_of(store), plan, settings.explain);
-  }
+  if (!plan) return kOk;
+  report.plan = &*plan;
+  write_plan(settings.plans, net, *plan);
 
   std::optional<Executable> executable;
-  if (here && plan.cut.empty()) {
-    executable.emplace(net, plan);
+  std::string classes;
+  if (here && plan->cut.empty()) {
+    executable.emplace(net, *plan);
     report.executable = &*executable;
     check_memory(*executable, filter);
     Executable::Context context = executable->make_context();
-    const auto inputs = fill_inputs(*executable, context, settings.seed);
+    const auto inputs = tensors.fill(*executable, context, settings.seed);
     if (settings.runs > 0) report.times = measure_runs(*executable, context, settings.runs);
-    if (settings.verify) {
-      if (settings.runs == 0) executable->run(context);
+    if (settings.runs == 0 && (settings.verify || settings.tensors.any())) executable->run(context);
+    if (settings.verify)
       report.verification = verify(original, inputs, *executable, context, available_cpus());
-    }
+    tensors.write(*executable, context);
+    classes = tensors.classes(*executable, context);
   }
   if (settings.compare) {
+    const CostStore store(costs, plan->machine);
     ProgressBar runs("comparing", "turns");
-    report.comparison =
-        compare(net, filter, costs_of(store), sizes_of(store), plan, std::max(3, settings.runs / 4),
-                settings.quiet ? std::function<void(const Progress&)>() : std::ref(runs));
+    report.comparison = compare(
+        net, filter, costs_of(store), sizes_of(store), *plan, std::max(3, settings.runs / 4),
+        settings.quiet ? std::function<void(const Progress&)>() : std::ref(runs));
   }
-  fmt::print("{}", table(report));
+  fmt::print("{}{}", table(report), classes.empty() ? "" : "\n" + classes);
   if (!settings.json.empty()) write_file(settings.json, json(report));
   return report.verification && !report.verification->passed ? kVerifyFailed : kOk;
 }
@@ -253,6 +285,7 @@ int main(int argc, char** argv) {
   app.add_option("--runs", settings.runs, "forward passes to time, 20 unless given; 0: none")
       ->check(CLI::Range(0, 1000000));
   app.add_option("--seed", settings.seed, "seed of random weights and inputs");
+  add_tensor_options(app, settings.tensors);
   app.add_option("--json", settings.json, "also write the report as JSON to this file");
   app.add_flag("--verify", settings.verify,
                "compare every output with the double-precision reference");
@@ -267,6 +300,7 @@ int main(int argc, char** argv) {
                "list all primitives: name, family, layouts");
   app.add_flag("--version", settings.version,
                "versions of this program, of what it is linked with, and of the CPU");
+  add_plan_options(app, settings.plans);
   add_costs_command(app);
   try {
     app.parse(argc, argv);

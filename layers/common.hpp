@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <variant>
 
+#include "convprim/layer.hpp"
 #include "kernels/kernels.hpp"
-#include "layers/layer.hpp"
 #include "threads.hpp"
 
 namespace convprim {

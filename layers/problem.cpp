@@ -3,7 +3,7 @@
 
 #include <iterator>
 
-#include "layers/layer.hpp"
+#include "convprim/layer.hpp"
 
 namespace convprim {
 namespace {

@@ -1,6 +1,10 @@
 #include "layers/registry.hpp"
 
+#include <fmt/format.h>
+
 #include <vector>
+
+#include "convprim/error.hpp"
 
 namespace convprim {
 namespace {
@@ -31,6 +35,24 @@ std::vector<const LayerImpl*> collect() {
 std::span<const LayerImpl* const> layer_impls() {
   static const std::vector<const LayerImpl*> all = collect();
   return all;
+}
+
+const LayerImpl* find_layer_impl(std::string_view name) {
+  for (const LayerImpl* impl : layer_impls()) {
+    if (impl->name == name) return impl;
+  }
+  return nullptr;
+}
+
+std::unique_ptr<PreparedLayer> LayerImpl::prepare(const LayerProblem& p) const {
+  if (convprim::kind(*p.op) != kind)
+    throw Error(fmt::format("{} computes {}, not {}", name, kind, convprim::kind(*p.op)));
+  if (const char* why = reject(p))
+    throw Error(fmt::format("{} cannot compute {}: {}", name, str(p), why));
+  for (const Blob& blob : p.blobs) {
+    if (!blob.data) throw Error(fmt::format("{}: its {} lacks weights", name, kind));
+  }
+  return prepare_fn(*this, p);
 }
 
 }  // namespace convprim

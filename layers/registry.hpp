@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "layers/layer.hpp"
+#include "convprim/layer.hpp"
 
 namespace convprim {
 

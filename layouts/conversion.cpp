@@ -10,7 +10,7 @@
 // Work is cut into tiles of pixels, small enough that a tile's cache lines, touched once per group
 // of channels, are still in the L2 cache when the next group comes, and large enough for the
 // prefetchers.
-#include "layouts/conversion.hpp"
+#include "convprim/conversion.hpp"
 
 #include <algorithm>
 
@@ -181,5 +181,12 @@ constexpr Conversion kConversions[] = {
 }  // namespace
 
 std::span<const Conversion> conversions() { return kConversions; }
+
+const Conversion* find_conversion(std::string_view name) {
+  for (const Conversion& c : kConversions) {
+    if (c.name == name) return &c;
+  }
+  return nullptr;
+}
 
 }  // namespace convprim

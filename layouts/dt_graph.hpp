@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "layouts/conversion.hpp"
+#include "convprim/conversion.hpp"
 
 namespace convprim {
 

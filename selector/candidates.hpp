@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "convprim/conversion.hpp"
+#include "convprim/layer.hpp"
 #include "convprim/select.hpp"
-#include "layers/layer.hpp"
-#include "layouts/conversion.hpp"
 
 namespace convprim {
 

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "convprim/select.hpp"
+#include "selector/program.hpp"
 
 namespace convprim {
 
@@ -21,16 +22,18 @@ struct PlanMemory {
 };
 
 /// Sizes of a network's implementations: as they were measured, and of those that write into a
-/// slice by preparing them once.
+/// slice by preparing them once, unless that is not to be (`prepare_slices`).
 class SizeTable {
  public:
-  SizeTable(const Network& net, const SizeFunction& sizes) : net_(net), sizes_(sizes) {}
-  /// Of a layer's implementation as a plan names it. Throws Error where sizes are not known.
-  Sizes of(LayerId id, const PlanLayer& chosen, const ChannelSlice& slice, int threads);
+  SizeTable(const Network& net, const SizeFunction& sizes, bool prepare_slices = true)
+      : net_(net), sizes_(sizes), prepare_slices_(prepare_slices) {}
+  /// Of a step of a plan that is no conversion. Throws Error where sizes are not known.
+  Sizes of(const ProgramStep& step, const PlanLayer& chosen);
 
  private:
   const Network& net_;
   const SizeFunction& sizes_;
+  bool prepare_slices_;
   std::map<std::tuple<LayerId, std::string, Index, Index>, Sizes> known_;
 };
 

@@ -10,10 +10,10 @@
 #include <random>
 #include <set>
 
+#include "convprim/conversion.hpp"
 #include "convprim/cpu.hpp"
 #include "convprim/error.hpp"
 #include "convprim/reference.hpp"
-#include "layouts/conversion.hpp"
 #include "selector/candidates.hpp"
 #include "selector/report_parts.hpp"
 #include "selector/stopwatch.hpp"
@@ -67,6 +67,47 @@ std::map<std::string, double> measured_by_name(const Report& report) {
 
 std::string shorten(const std::string& text, std::size_t width) {
   return text.size() <= width ? text : text.substr(0, width - 2) + "..";
+}
+
+/// What the plan was selected from, and how well.
+std::string selection_text(const Report& report) {
+  std::string out;
+  const auto line = [&]<class... A>(fmt::format_string<A...> format, A&&... args) {
+    out += fmt::format(format, std::forward<A>(args)...) + "\n";
+  };
+  const SolverReport& s = report.plan->solver;
+  std::vector<std::string> families;
+  for (const auto& [family, count] : report.considered.families)
+    families.push_back(fmt::format("{} {}", family, count));
+  line("considered: {} (layer, primitive) pairs; {} conversions", fmt::join(families, ", "),
+       report.considered.conversions);
+  line("costs: {} measured now in {:.1f} s, {} reused, in {}", report.profile.measured,
+       report.profile.seconds, report.profile.reused, report.costs_file);
+  line(
+      "solver: {:.4f} ms, {}; {} nodes, {} edges, {} options; reductions R0 {}, RI {}, RII {}, "
+      "eliminated {}, searched {}; solved in {:.2f} ms",
+      ms(s.objective_seconds),
+      s.proven_optimal
+          ? "proven optimal"
+          : fmt::format("not proven, lower bound {:.4f} ms", ms(s.lower_bound_seconds)),
+      s.nodes, s.edges, s.options, s.r0, s.r1, s.r2, s.eliminated, s.searched, ms(s.solve_seconds));
+  return out;
+}
+
+/// The strategies and their predicted times.
+std::string strategies_text(const Plan& plan) {
+  std::string out;
+  const auto line = [&]<class... A>(fmt::format_string<A...> format, A&&... args) {
+    out += fmt::format(format, std::forward<A>(args)...) + "\n";
+  };
+  line("");
+  line("{:<24} {:>12} {:>10}", "strategy, predicted", "ms", "speed-up");
+  const double base = plan.strategies[0].name != "sum2d" ? 0 : plan.strategies[0].seconds;
+  for (const Strategy& st : plan.strategies) {
+    line("{:<24} {:>12.3f} {:>10}", st.name, ms(st.seconds),
+         base > 0 ? fmt::format("{:.1f} x", base / st.seconds) : "");
+  }
+  return out;
 }
 
 }  // namespace
@@ -195,33 +236,15 @@ std::string table(const Report& report) {
       report.passes.residuals, report.passes.dead);
   if (plan.machine.cpu.ends_with(kEmulatedSuffix))
     line("emulated: costs and times are those of the emulator, not of the processor");
-  std::vector<std::string> families;
-  for (const auto& [family, count] : report.considered.families)
-    families.push_back(fmt::format("{} {}", family, count));
-  line("considered: {} (layer, primitive) pairs; {} conversions", fmt::join(families, ", "),
-       report.considered.conversions);
-  line("costs: {} measured now in {:.1f} s, {} reused, in {}", report.profile.measured,
-       report.profile.seconds, report.profile.reused, report.costs_file);
   const SolverReport& s = plan.solver;
-  line(
-      "solver: {:.4f} ms, {}; {} nodes, {} edges, {} options; reductions R0 {}, RI {}, RII {}, "
-      "eliminated {}, searched {}; solved in {:.2f} ms",
-      ms(s.objective_seconds),
-      s.proven_optimal
-          ? "proven optimal"
-          : fmt::format("not proven, lower bound {:.4f} ms", ms(s.lower_bound_seconds)),
-      s.nodes, s.edges, s.options, s.r0, s.r1, s.r2, s.eliminated, s.searched, ms(s.solve_seconds));
+  if (!report.plan_file.empty()) {
+    line("plan: read from {}; nothing was measured or solved", report.plan_file);
+  } else {
+    out += selection_text(report);
+  }
   for (const std::string& layer : plan.cut)
     line("cut: layer \"{}\" cannot be computed here: predicted without it, not run", layer);
-  line("");
-  line("{:<24} {:>12} {:>10}", "strategy, predicted", "ms", "speed-up");
-  const double base = plan.strategies.empty() || plan.strategies[0].name != "sum2d"
-                          ? 0
-                          : plan.strategies[0].seconds;
-  for (const Strategy& st : plan.strategies) {
-    line("{:<24} {:>12.3f} {:>10}", st.name, ms(st.seconds),
-         base > 0 ? fmt::format("{:.1f} x", base / st.seconds) : "");
-  }
+  if (!plan.strategies.empty()) out += strategies_text(plan);
   line("");
   out += kinds_table(report);
   line("");
@@ -331,6 +354,7 @@ std::string json(const Report& report) {
   if (report.executable != nullptr) {
     j["memory"] = memory_json(report);
   }
+  if (!report.plan_file.empty()) j["plan_file"] = report.plan_file;
   j["passes"] = {{"identities", report.passes.identities},
                  {"folded", report.passes.folded},
                  {"activations", report.passes.activations},

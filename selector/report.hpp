@@ -61,6 +61,8 @@ struct Report {
   ProfileReport profile;
   Considered considered;
   std::string costs_file;
+  std::string plan_file =
+      {};  ///< where the plan was read from; then nothing was measured or solved
   const Executable* executable = nullptr;
   std::optional<RunTimes> times;
   std::optional<Verification> verification;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "buffer.hpp"
-#include "layouts/conversion.hpp"
+#include "convprim/conversion.hpp"
 #include "threads.hpp"
 
 using namespace convprim;

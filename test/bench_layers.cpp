@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "buffer.hpp"
-#include "layers/layer.hpp"
+#include "convprim/layer.hpp"
 #include "machine.hpp"
 #include "threads.hpp"
 

@@ -2,7 +2,6 @@
 #include <signal.h>
 #include <sqlite3.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -14,45 +13,23 @@
 #include <vector>
 
 #include "files.hpp"
+#include "process.hpp"
 #include "test.hpp"
 
+using convprim::test::Outcome;
 using convprim::test::slurp;
 using convprim::test::TemporaryFolder;
 namespace fs = std::filesystem;
 
 namespace {
 
-const char* selector() {
-  const char* path = std::getenv("CONVPRIM_SELECTOR");
-  return path != nullptr ? path : "build/apps/selector";
-}
-
-struct Outcome {
-  int status = -1;  // exit status, or 128 + signal
-  std::string out, err;
-};
-
 pid_t start(const std::vector<std::string>& arguments, const std::string& out,
             const std::string& err) {
-  const pid_t child = fork();
-  if (child == 0) {
-    if (freopen(out.c_str(), "w", stdout) == nullptr ||
-        freopen(err.c_str(), "w", stderr) == nullptr)
-      _exit(99);
-    std::vector<char*> argv = {const_cast<char*>(selector())};
-    for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
-    argv.push_back(nullptr);
-    execv(argv[0], argv.data());
-    _exit(98);
-  }
-  return child;
+  return convprim::test::start_program(convprim::test::selector(), arguments, out, err);
 }
 
 Outcome run(const TemporaryFolder& folder, const std::vector<std::string>& arguments) {
-  const std::string out = folder.file("stdout"), err = folder.file("stderr");
-  int status = 0;
-  waitpid(start(arguments, out, err), &status, 0);
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), slurp(out), slurp(err)};
+  return convprim::test::run_program(folder, convprim::test::selector(), arguments);
 }
 
 constexpr const char* kTiny = R"(

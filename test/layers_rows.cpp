@@ -1,7 +1,7 @@
 // Every layer implementation against the double-precision reference: each row of each kind on
 // shapes that break things, with one to three threads, in slices, in place, into poisoned and
 // fenced outputs, with NaN in the workspace.
-#include "layers/layer.hpp"
+#include "convprim/layer.hpp"
 
 #include <fmt/format.h>
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "buffer.hpp"
+#include "convprim/conversion.hpp"
 #include "kernels/kernels.hpp"
-#include "layouts/conversion.hpp"
 #include "reference.hpp"
 #include "test.hpp"
 

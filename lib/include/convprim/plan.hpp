@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "convprim/costs.hpp"
@@ -73,6 +74,25 @@ struct Plan {
       cut;  ///< layers without any implementation: such a plan predicts but cannot run
   std::optional<MemoryReport> memory;  ///< if Filter::max_memory was asked for
 };
+
+/// 16 hexadecimal digits that stand for a network's operations, shapes and wiring; names and
+/// weights do not count. The network must be sorted, with shapes.
+std::string fingerprint(const Network& net);
+
+/// The plan as JSON, one line a layer and a conversion, in a fixed order; see docs/plans.md. `net`
+/// is the optimised network that the plan was made for. Throws Error if the plan has cut layers.
+std::string save_plan(const Plan& plan, const Network& net);
+
+/// Reads what save_plan() wrote, or what a person made of it. Needs no costs and no weights.
+/// `name` stands for the text in messages. The plan returned fits `net`: the network is the one
+/// that the plan was made for, each layer has an implementation of this build that computes it,
+/// and each tensor exists in the layouts in which it is read. Its machine may be another one than
+/// this: see machine_difference(). Throws Error with one sentence that says what does not fit.
+Plan load_plan(std::string_view text, const Network& net, const std::string& name = "plan");
+
+/// Why a plan made for one machine should not be used on another: "it was made for 2 threads, not
+/// for 1"; empty if they are the same.
+std::string machine_difference(const Machine& planned, const Machine& here);
 
 }  // namespace convprim
 #pragma GCC visibility pop

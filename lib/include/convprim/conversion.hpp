@@ -7,13 +7,14 @@
 
 #include "convprim/layout.hpp"
 
+#pragma GCC visibility push(default)  // exported by the shared library
 namespace convprim {
 
 /// One direct conversion routine.
 struct Conversion {
   std::string_view name;  ///< unique: "chw-to-hwc"
-  Layout from;
-  Layout to;
+  Layout from;            ///< layout that run() reads
+  Layout to;              ///< layout that run() writes
   /// Copies a tensor of shape s (s.c channels), a whole one in `from`, into a whole one or a
   /// channel slice in `to`; padding lanes become zeros. Both pointers are those of whole tensors,
   /// 64-byte aligned. Allocates nothing.
@@ -24,4 +25,8 @@ struct Conversion {
 /// All conversion routines, in a fixed order.
 std::span<const Conversion> conversions();
 
+/// The routine of that name, or nullptr.
+const Conversion* find_conversion(std::string_view name);
+
 }  // namespace convprim
+#pragma GCC visibility pop
