@@ -4,7 +4,7 @@
 namespace convprim::emitted {
 
 /// net.cpp: how steps are prepared and run.
-inline constexpr const char* kHelpers = R"cpp(
+inline constexpr const char* kHelpers = R"text(
 using Parameters = std::vector<std::shared_ptr<const std::vector<float>>>;
 
 /// The parameters in weights.bin, each of kCounts[i] numbers.
@@ -62,9 +62,10 @@ void check_workspace(std::string_view name, std::size_t needed, std::size_t plan
                                 std::initializer_list<float*> out, float* workspace) noexcept {
   layer.run({in.begin(), out.begin(), workspace});
 }
-)cpp";
+)text";
 
-inline constexpr const char* kMain = R"cpp(// Reads a tensor for each input, runs the network once, prints the likeliest classes.
+inline constexpr const char* kMain =
+    R"text(// Reads a tensor for each input, runs the network once, prints the likeliest classes.
 #include <convprim/error.hpp>
 #include <convprim/tensor_file.hpp>
 
@@ -193,6 +194,6 @@ int main(int argc, char** argv) try {
   std::fprintf(stderr, "net: %s\n", e.what());
   return 2;
 }
-)cpp";
+)text";
 
 }  // namespace convprim::emitted
