@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "convprim/import.hpp"
-#include "selector/caffe.pb.h"
+#include "selector/convprim_caffe.pb.h"
 
 namespace convprim::caffe {
 

@@ -1,4 +1,4 @@
-// Caffe text to a message. The schema (caffe.proto) knows what matters for inference; everything
+// Caffe text to a message. The schema (convprim_caffe.proto) knows what matters for inference; everything
 // else is skipped and reported once for each name.
 #include <fmt/format.h>
 #include <google/protobuf/io/tokenizer.h>

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "selector/importers/onnx.hpp"
-#include "selector/onnx.pb.h"
+#include "selector/convprim_onnx.pb.h"
 
 namespace convprim::onnx {
 
