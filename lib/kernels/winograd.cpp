@@ -268,7 +268,8 @@ struct Tile {
 constexpr WinogradTransform kTransforms[] = {
     Tile<2, 3, 1, 1>::kEntry,  Tile<2, 3, 1, 4>::kEntry,  Tile<3, 3, 1, 1>::kEntry,
     Tile<3, 3, 1, 4>::kEntry,  Tile<2, 5, 1, 1>::kEntry,  Tile<2, 5, 1, 4>::kEntry,
-    Tile<3, 5, 1, 1>::kEntry,  Tile<3, 5, 1, 4>::kEntry,  //
+    Tile<3, 5, 1, 1>::kEntry,  Tile<3, 5, 1, 4>::kEntry,  Tile<2, 7, 1, 16>::kEntry,
+    Tile<4, 7, 1, 16>::kEntry, Tile<4, 3, 1, 16>::kEntry,  //
     Tile<2, 3, 2, 1>::kEntry,  Tile<2, 3, 2, 4>::kEntry,  Tile<2, 3, 2, 8>::kEntry,
     Tile<2, 3, 2, 16>::kEntry, Tile<3, 3, 2, 1>::kEntry,  Tile<3, 3, 2, 4>::kEntry,
     Tile<3, 3, 2, 8>::kEntry,  Tile<3, 3, 2, 16>::kEntry, Tile<4, 3, 2, 1>::kEntry,

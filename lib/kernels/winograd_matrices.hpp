@@ -15,7 +15,7 @@
 
 namespace convprim::kernels {
 
-inline constexpr int kMaxWinogradTile = 8;  ///< largest t
+inline constexpr int kMaxWinogradTile = 10;  ///< largest t
 
 /// Finite points of a transform of t values: zero, then pairs (a, -a), which let B^T and A^T share
 /// their even and odd halves, then for odd t one without a partner.
@@ -40,13 +40,15 @@ consteval WinogradPoints winograd_points(int m, int r) {
       return {{0, 0.625, -0.625, 1.5, -1.5}, 2, false};
     case 7:
       return {{0, 0.875, -0.875, 1.75, -1.75, 0.375}, 2, true};
+    case 10:
+      return {{0, 0.375, -0.375, 0.75, -0.75, 1.25, -1.25, 2.5, -2.5}, 4, false};
     default:
       if (r == 3) return {{0, 0.5, -0.5, 1, -1, 1.75, -1.75}, 3, false};
       return {{0, 0.5, -0.5, 1, -1, 2, -2}, 3, false};
   }
 }
 
-/// F(m, r); t is 1 (no transform) or 4 to 8.
+/// F(m, r); t is 1 (no transform), 4 to 8 or 10.
 template <int M, int R>
 struct WinogradMatrices {
   static constexpr int kM = M, kR = R, kT = M + R - 1;

@@ -73,13 +73,17 @@ FilterTransform filter_transform(int m, int r) {
       return filter_transform<3, 5>();
     case 45:
       return filter_transform<4, 5>();
+    case 27:
+      return filter_transform<2, 7>();
+    case 47:
+      return filter_transform<4, 7>();
     default:
       return filter_transform<1, 1>();
   }
 }
 
 constexpr int kMaxTile = kernels::kMaxWinogradTile;
-constexpr int kMaxKernel = 5;
+constexpr int kMaxKernel = 7;
 
 /// A block of filters that lie `stride` apart, each of kh x kw taps, transformed with `down` and
 /// `across` into elements[t_down][t_across] of kBlock floats; in double, rounded once.
@@ -717,8 +721,9 @@ constexpr float error_scale(const Params& p) {
     int m, r;
     float one, two;  // dimensions
   };
-  constexpr Entry kScales[] = {{2, 3, 1, 1},    {3, 3, 1.3F, 2.1F}, {4, 3, 2, 3}, {6, 3, 4, 17.5F},
-                               {2, 5, 1.7F, 6}, {3, 5, 1.8F, 6.5F}, {4, 5, 4, 14}};
+  constexpr Entry kScales[] = {{2, 3, 1, 1},     {3, 3, 1.3F, 2.1F}, {4, 3, 2, 3},
+                               {6, 3, 4, 17.5F}, {2, 5, 1.7F, 6},    {3, 5, 1.8F, 6.5F},
+                               {4, 5, 4, 14},    {2, 7, 10, 0},      {4, 7, 10, 0}};
   for (const Entry& e : kScales) {
     if (e.m == p.m && e.r == p.r) return p.dims == 1 ? e.one : e.two;
   }
@@ -733,7 +738,9 @@ const char* reject(const Primitive& row, const Scenario& s) {
     return p.r == 3 ? "needs a 3x3 kernel" : "needs a 5x5 kernel";
   }
   if (p.dims == 1 && s.kh != p.r && s.kw != p.r) {
-    return p.r == 3 ? "needs a kernel of 3 rows or columns" : "needs a kernel of 5 rows or columns";
+    return p.r == 3   ? "needs a kernel of 3 rows or columns"
+           : p.r == 5 ? "needs a kernel of 5 rows or columns"
+                      : "needs a kernel of 7 rows or columns";
   }
   return nullptr;
 }
@@ -783,11 +790,17 @@ constexpr Row kTable[] = {
     {"winograd-4x4-5x5-vec-4", Layout::hwc, Layout::hwc, {4, 5, 2, 4, false}},
     {"winograd-4x4-5x5-vec-8", Layout::hwc, Layout::hwc, {4, 5, 2, 8, false}},
     {"winograd-4x4-5x5-vec-16", Layout::hwc, Layout::hwc, {4, 5, 2, 16, false}},
-    // Ours: F(6x6, 3x3), and the other layouts.
+    // Ours: F(6x6, 3x3), F(m, 7) and the other layouts.
     {"winograd-6x6-3x3", Layout::hwc, Layout::hwc, {6, 3, 2, 1, true}},
     {"winograd-6x6-3x3-vec-4", Layout::hwc, Layout::hwc, {6, 3, 2, 4, false}},
     {"winograd-6x6-3x3-vec-8", Layout::hwc, Layout::hwc, {6, 3, 2, 8, false}},
     {"winograd-6x6-3x3-vec-16", Layout::hwc, Layout::hwc, {6, 3, 2, 16, false}},
+    {"winograd-4-3-vec-16", Layout::hwc, Layout::hwc, {4, 3, 1, 16, false}},
+    {"winograd-2-7-vec-16", Layout::hwc, Layout::hwc, {2, 7, 1, 16, false}},
+    {"winograd-4-7-vec-16", Layout::hwc, Layout::hwc, {4, 7, 1, 16, false}},
+    {"winograd-4-3-chw16c", Layout::chw16c, Layout::chw16c, {4, 3, 1, 16, false}},
+    {"winograd-2-7-chw16c", Layout::chw16c, Layout::chw16c, {2, 7, 1, 16, false}},
+    {"winograd-4-7-chw16c", Layout::chw16c, Layout::chw16c, {4, 7, 1, 16, false}},
     {"winograd-2x2-3x3-chw", Layout::chw, Layout::chw, {2, 3, 2, 16, false}},
     {"winograd-4x4-3x3-chw", Layout::chw, Layout::chw, {4, 3, 2, 16, false}},
     {"winograd-6x6-3x3-chw", Layout::chw, Layout::chw, {6, 3, 2, 16, false}},
