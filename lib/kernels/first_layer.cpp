@@ -43,9 +43,11 @@ CONVPRIM_INLINE Vec get(const FirstRow& a, const float* p, ptrdiff_t first, ptrd
   return load_part(p + a.residual_places[first], count);
 }
 
-/// All tiles of a row.
+/// All tiles of a row. `simple`: whole registers of channels lie together, and there is no
+/// residual.
 template <int NM, int TW>
 void channel_row(const FirstRow& a) {
+  const bool simple = a.lanes >= NM * kLanes && a.piece == kLanes && a.residual == nullptr;
   constexpr int kN = NM * kLanes;
   for (ptrdiff_t x = 0; x < a.ow; x += TW) {
     Vec acc[NM][TW];
@@ -71,6 +73,16 @@ void channel_row(const FirstRow& a) {
       weights += kN;
     }
     const ptrdiff_t columns = a.ow - x;
+    if (simple && columns >= TW) {
+      CONVPRIM_UNROLL
+      for (int m = 0; m < NM; ++m) {
+        const Vec lo = load(a.packed + kN + m * kLanes), hi = load(a.packed + 2 * kN + m * kLanes);
+        float* out = a.out + a.places[m] + x * a.out_col;
+        CONVPRIM_UNROLL
+        for (int t = 0; t < TW; ++t) store(out + t * a.out_col, clamp(acc[m][t], lo, hi));
+      }
+      continue;
+    }
     CONVPRIM_UNROLL
     for (int m = 0; m < NM; ++m) {
       const Vec lo = load(a.packed + kN + m * kLanes), hi = load(a.packed + 2 * kN + m * kLanes);

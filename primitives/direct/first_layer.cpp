@@ -10,10 +10,10 @@
 // ...): there each tap of an output row is a run of neighbours, and (c, i, j) becomes one list of
 // offsets.
 //
-// Loop order: images, strips, (copy,) rows, blocks of output channels, tiles of columns, taps. A
+// Loop order: images, strips, (copy,) blocks of output channels, rows, tiles of columns, taps. A
 // block's weights (147 taps x 32 channels: 19 KB) and the rows under one output row stay in the L1
-// cache. Sources: Georganas et al., arXiv 1808.05567, section 3 (register blocking); Zhang et al.,
-// arXiv 1809.10170 (no patch matrix). The phase-split strip is ours.
+// cache, a strip in L2. Sources: Georganas et al., arXiv 1808.05567, section 3 (register blocking);
+// Zhang et al., arXiv 1809.10170 (no patch matrix). The phase-split strip is ours.
 #include <algorithm>
 #include <vector>
 
@@ -26,8 +26,8 @@ namespace convprim {
 namespace {
 
 constexpr Index kMostChannels = 4;
-/// Floats of a strip that fits in the L1 cache beside a block's weights.
-constexpr Index kStripFloats = 8 * 1024;
+/// Floats of a strip: a part of the L2 cache, and many rows, since neighbouring strips overlap.
+constexpr Index kStripFloats = 32 * 1024;
 /// Columns beyond the last that the kernels may read.
 constexpr Index kOverrun = 16;
 
@@ -130,8 +130,8 @@ class FirstLayer final : public Convolution {
       pad.out = strip + c * strip_rows(strip_) * pitch_;
       k.depthwise->pad(pad);
     }
-    for (Index row = 0; row < rows; ++row) {
-      for (Index b = 0; b < blocks(); ++b)
+    for (Index b = 0; b < blocks(); ++b) {
+      for (Index row = 0; row < rows; ++row)
         run_row(args, n, y + row, b, strip + row * s_.sh * pitch_);
     }
   }
