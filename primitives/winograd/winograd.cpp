@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <vector>
 
 #include "blas.hpp"
 #include "buffer.hpp"
@@ -179,6 +180,7 @@ class Winograd final : public Convolution {
   class Walk;
 
   void choose_batches(int threads);
+  void cut_outputs(int parts);
   void pack(const Weights& weights, int threads);
   Batch batch(Index i) const;
   void transform_input(const RunArgs& args, const Batch& b, Range blocks, float* data,
@@ -196,8 +198,8 @@ class Winograd final : public Convolution {
                      Index channel, Index channels, const float* products, float* stage) const;
 
   Index data_tiles(Index count) const { return count + (taps_ - 1) * tiles_x_; }
-  Index block_first(Index m_block) const { return m_block * m_step_; }
-  Index block_size(Index m_block) const { return std::min(m_step_, m_padded_ - m_block * m_step_); }
+  Index block_first(Index m_block) const { return m_starts_[static_cast<std::size_t>(m_block)]; }
+  Index block_size(Index m_block) const { return block_first(m_block + 1) - block_first(m_block); }
 
   Params p_;
   const kernels::WinogradKernels& k_;
@@ -214,7 +216,10 @@ class Winograd final : public Convolution {
   Index tiles_y_, tiles_x_;                                       // per image
   Index rows_per_batch_ = 0, tiles_per_batch_ = 0, batches_ = 0;  // batches of one group
   Index m_padded_, m_step_ = 0, m_blocks_ = 0;
+  std::vector<Index> m_starts_;  // first output of each block, and the end
   bool split_outputs_ = false;
+  std::vector<Index>
+      m_shares_;  // first block of each thread that has outputs of its own, and the end
   int threads_ = 1;
 
   Index data_block_ = 0, data_element_ = 0, data_floats_ = 0, data_sets_ = 0;
@@ -345,11 +350,10 @@ void Winograd::choose_batches(int threads) {
   }
   if (threads > 1 && !p_.blas && batches_ * g_ < threads) {
     // Fewer batches than threads: the threads split the outputs of each.
-    m_step_ = std::min(m_step_, round_up(ceil_div(m_padded_, threads), kBlock));
     split_outputs_ = true;
   }
-  m_blocks_ = ceil_div(m_padded_, m_step_);
-  threads_ = team_of(threads, split_outputs_ ? m_blocks_ : batches_ * g_);
+  threads_ = team_of(threads, split_outputs_ ? m_padded_ / kBlock : batches_ * g_);
+  cut_outputs(split_outputs_ ? threads_ : 1);
 
   const Index data_tiles_max = data_tiles(tiles_per_batch_);
   if (p_.blas) {
@@ -370,6 +374,18 @@ void Winograd::choose_batches(int threads) {
   thread_floats_ = elements_ * product_element_ + stage_floats_;
 }
 
+/// Cuts the outputs into as many equal parts, and these into blocks of m_step_ at most.
+void Winograd::cut_outputs(int parts) {
+  for (int part = 0; part < parts; ++part) {
+    const Range r = share(m_padded_, part, parts, kBlock);
+    m_shares_.push_back(static_cast<Index>(m_starts_.size()));
+    for (Index m = r.begin; m < r.end; m += m_step_) m_starts_.push_back(m);
+  }
+  m_blocks_ = static_cast<Index>(m_starts_.size());
+  m_shares_.push_back(m_blocks_);
+  m_starts_.push_back(m_padded_);
+}
+
 void Winograd::pack(const Weights& weights, int threads) {
   bias_ = Buffer::zeros(static_cast<std::size_t>(g_ * m_padded_));
   if (weights.bias != nullptr) {
@@ -386,7 +402,9 @@ void Winograd::pack(const Weights& weights, int threads) {
   const Index panel = p_.blas ? m_padded_ : k_.panel, width = std::min(panel, kBlock);
   parallel_for(threads, g_ * runs, [&](Index run) {
     const Index g = run / runs, m = run % runs * kBlock;
-    const Index mb = m / m_step_, first = m % m_step_, size = block_size(mb);
+    const Index mb =
+        std::upper_bound(m_starts_.begin(), m_starts_.end(), m) - m_starts_.begin() - 1;
+    const Index first = m - block_first(mb), size = block_size(mb);
     float* block = filter_.data() + (g * m_padded_ + block_first(mb)) * elements_ * depth;
     FilterBlock filters{nullptr, per_filter, axes_.filter_h, axes_.filter_w,
                         std::min(kBlock, mg_ - m)};
@@ -690,14 +708,17 @@ void Winograd::run(const RunArgs& args) const noexcept {
       transform_output(args, b, m_block, scratch);
     };
     if (split_outputs_) {
-      const Range mine = share(m_blocks_, thread, team), in = share(blocks, thread, team);
+      const Range in = share(blocks, thread, team);
       for (Index i = 0; i < batches; ++i) {
         // Two sets of data: whoever is done fills the next while others still read the last.
         float* data = workspace + i % 2 * data_floats_;
         const Batch b = batch(i);
         transform_input(args, b, in, data, scratch.stage);
         team_barrier(team);
-        for (Index mb = mine.begin; mb < mine.end; ++mb) finish(b, mb, data);
+        for (int part = thread; part < threads_; part += team) {
+          const auto at = static_cast<std::size_t>(part);
+          for (Index mb = m_shares_[at]; mb < m_shares_[at + 1]; ++mb) finish(b, mb, data);
+        }
       }
       return;
     }
