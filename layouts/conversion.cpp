@@ -24,6 +24,9 @@ namespace {
 constexpr Index kTileFloats = 16 * 1024;
 /// Channels that are moved together where stores run along planes.
 constexpr Index kGroup = 16;
+/// From this many blocks of channels on, hwc is written pixel by pixel, so that stores run on:
+/// strided ones fall into few sets of the L1 cache where the stride is a power of two.
+constexpr Index kRunBlocks = 16;
 /// Pixels of a tile of one channel block.
 constexpr Index kBlockTile = 1024;
 
@@ -106,7 +109,16 @@ void hwc_blocked(const Shape& s, const float* in, float* out, const ChannelSlice
   const Layout from = kToBlocked ? Layout::hwc : kBlocked, to = kToBlocked ? kBlocked : Layout::hwc;
   const Strides src = strides(from, s), dst = strides(to, s, slice);
   for_tiles(s, threads, s.n, s.h * s.w, tile_pixels(s.c), [&](Index n, Index first, Index count) {
-    for (Index c = 0; c < s.c; c += kB) {
+    Index whole = 0;
+    if (!kToBlocked && s.c >= kRunBlocks * kB) {
+      whole = s.c / kB;
+      const float* a = in + src.at(n, 0, 0, 0) + first * src.w_stride;
+      float* b = out + dst.at(n, 0, 0, 0) + first * dst.w_stride;
+      for (Index i = 0; i < count; ++i, a += kB, b += dst.w_stride) {
+        k.copy_lanes(whole, kB, kB, a, src.c_stride, b, kB);
+      }
+    }
+    for (Index c = whole * kB; c < s.c; c += kB) {
       const Index valid = std::min(kB, s.c - c);
       const float* a = in + src.at(n, c, 0, 0) + first * src.w_stride;
       float* b = out + dst.at(n, c, 0, 0) + first * dst.w_stride;
