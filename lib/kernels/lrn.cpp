@@ -82,11 +82,11 @@ CONVPRIM_INLINE Vec shifted(Vec previous, Vec current, Vec next) {
 }
 
 /// A window of two channels to both sides, by shuffles of three neighbouring vectors. A vector
-/// holds S channels of kLanes / S pixels; blocks of 8 or 16 channels, or all of them (0).
-template <Beta B, int S, int Block>
-CONVPRIM_INLINE void pixel_vectors(const LrnParams& p, const float* in, std::ptrdiff_t in_c,
-                                   float* out, std::ptrdiff_t out_c, std::ptrdiff_t channels,
-                                   std::ptrdiff_t lanes) {
+/// holds S channels of kLanes / S pixels; blocks of 8 or 16 channels, or all of them (0). Whole:
+/// all vectors are full.
+template <Beta B, int S, int Block, bool Whole>
+void pixel_vectors(const LrnParams& p, const float* in, std::ptrdiff_t in_c, float* out,
+                   std::ptrdiff_t out_c, std::ptrdiff_t channels, std::ptrdiff_t lanes) {
   const auto at = [](std::ptrdiff_t c, std::ptrdiff_t stride) {
     if constexpr (Block == 0) return c;
     return c / Block * stride + c % Block;
@@ -96,7 +96,8 @@ CONVPRIM_INLINE void pixel_vectors(const LrnParams& p, const float* in, std::ptr
     return channels - c;
   };
   const auto get = [&](std::ptrdiff_t c) {
-    return c < channels ? load_part(in + at(c, in_c), left(c)) : Vec{};
+    if (c >= channels) return Vec{};
+    return Whole ? load(in + at(c, in_c)) : load_part(in + at(c, in_c), left(c));
   };
   Vec x = get(0), previous{}, current = x * x;
   for (std::ptrdiff_t c = 0; c < channels; c += S) {
@@ -105,7 +106,8 @@ CONVPRIM_INLINE void pixel_vectors(const LrnParams& p, const float* in, std::ptr
         ((shifted<S, -2>(previous, current, next) + shifted<S, -1>(previous, current, next)) +
          (shifted<S, 1>(previous, current, next) + shifted<S, 2>(previous, current, next))) +
         current;
-    store_part(out + at(c, out_c), normalise<B>(p, x, sum), left(c));
+    const Vec y = normalise<B>(p, x, sum);
+    Whole ? store(out + at(c, out_c), y) : store_part(out + at(c, out_c), y, left(c));
     previous = current;
     current = next;
     x = following;
@@ -143,23 +145,23 @@ void pixels(const LrnParams& p, const float* in, std::ptrdiff_t in_w, std::ptrdi
             float* out, std::ptrdiff_t out_w, std::ptrdiff_t out_c, std::ptrdiff_t block,
             std::ptrdiff_t channels, std::ptrdiff_t n, float* scratch) {
   if (p.before == 2 && p.after == 2) {
+    const auto all = [&](auto kernel, std::ptrdiff_t i, std::ptrdiff_t step, std::ptrdiff_t lanes) {
+      for (; i + step <= n; i += step) {
+        kernel(p, in + i * in_w, in_c, out + i * out_w, out_c, channels, lanes);
+      }
+      return i;
+    };
     if (block == 8) {
       // Two pixels to a vector where that has 16 lanes.
-      constexpr int kPixels = kLanes > 8 ? kLanes / 8 : 1;
-      for (std::ptrdiff_t i = 0; i < n; i += kPixels) {
-        pixel_vectors<B, kLanes / kPixels, 8>(p, in + i * in_w, in_c, out + i * out_w, out_c,
-                                              channels, n - i < kPixels ? 8 : kLanes);
-      }
+      constexpr int kPixels = kLanes > 8 ? kLanes / 8 : 1, kS = kLanes / kPixels;
+      const std::ptrdiff_t i = all(pixel_vectors<B, kS, 8, true>, 0, kPixels, kLanes);
+      all(pixel_vectors<B, kS, 8, false>, i, 1, 8);
     } else if (block == 16) {
-      for (std::ptrdiff_t i = 0; i < n; ++i) {
-        pixel_vectors<B, kLanes, 16>(p, in + i * in_w, in_c, out + i * out_w, out_c, channels,
-                                     kLanes);
-      }
+      all(pixel_vectors<B, kLanes, 16, true>, 0, 1, kLanes);
+    } else if (channels % kLanes == 0) {
+      all(pixel_vectors<B, kLanes, 0, true>, 0, 1, kLanes);
     } else {
-      for (std::ptrdiff_t i = 0; i < n; ++i) {
-        pixel_vectors<B, kLanes, 0>(p, in + i * in_w, in_c, out + i * out_w, out_c, channels,
-                                    kLanes);
-      }
+      all(pixel_vectors<B, kLanes, 0, false>, 0, 1, kLanes);
     }
     return;
   }
