@@ -49,10 +49,13 @@ CONVPRIM_INLINE unsigned short first_lanes(std::ptrdiff_t n) {
 }
 /// The first n lanes from memory, zeros in the others; reads nothing beyond.
 CONVPRIM_INLINE Vec load_part(const float* p, std::ptrdiff_t n) {
+  if (n >= kLanes) return load(p);
   return __builtin_ia32_loadups512_mask(p, Vec{}, first_lanes(n));
 }
-/// Stores the first n lanes only.
+/// Stores the first n lanes only. Whole vectors go without a mask: AMD's CPUs take much longer for
+/// stores with one.
 CONVPRIM_INLINE void store_part(float* p, Vec v, std::ptrdiff_t n) {
+  if (n >= kLanes) return store(p, v);
   __builtin_ia32_storeups512_mask(p, v, first_lanes(n));
 }
 #elif defined(CONVPRIM_KERNELS_AVX2)
