@@ -13,6 +13,7 @@
 #include "convprim/conversion.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/kernels.hpp"
 #include "threads.hpp"
@@ -32,6 +33,14 @@ constexpr Index kBlockTile = 1024;
 
 /// Pixels in a tile: a multiple of 16, so that tiles end with cache lines where planes do.
 Index tile_pixels(Index channels) { return std::max<Index>(16, kTileFloats / channels / 16 * 16); }
+
+/// Likewise for a tile whose pixels are stored that many floats apart: where they share few sets of
+/// the L1 cache, no more than stay in these until all of a line is written.
+Index tile_pixels(Index channels, Index stride) {
+  constexpr Index kWay = 1024, kLines = 8;  // floats of a way of the cache; lines of a set
+  return std::max<Index>(16,
+                         std::min(tile_pixels(channels), kLines * kWay / std::gcd(stride, kWay)));
+}
 
 Index ceil_div(Index a, Index b) { return (a + b - 1) / b; }
 
@@ -60,7 +69,8 @@ void planar_hwc(const Shape& s, const float* in, float* out, const ChannelSlice&
   const Index rows = kPlanar == Layout::hcw ? s.h : 1;
   const Index pixels = kPlanar == Layout::hcw ? s.w : s.h * s.w;
   for_tiles(
-      s, threads, s.n * rows, pixels, tile_pixels(s.c), [&](Index outer, Index first, Index count) {
+      s, threads, s.n * rows, pixels, kToHwc ? tile_pixels(s.c, dst.w_stride) : tile_pixels(s.c),
+      [&](Index outer, Index first, Index count) {
         const Index n = outer / rows, h = outer % rows;
         const float* a = in + src.at(n, 0, h, 0) + first * src.w_stride;
         float* b = out + dst.at(n, 0, h, 0) + first * dst.w_stride;
