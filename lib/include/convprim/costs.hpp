@@ -10,8 +10,9 @@
 #pragma GCC visibility push(default)  // exported by the shared library
 namespace convprim {
 
-/// What was measured: a convolution primitive, another layer's implementation, or a conversion.
-enum class CostKind : char { convolution = 'p', layer = 'l', conversion = 'c' };
+/// What was measured: a convolution primitive, another layer's implementation, a conversion, or a
+/// stage of several operators (gpu/).
+enum class CostKind : char { convolution = 'p', layer = 'l', conversion = 'c', stage = 's' };
 
 /// Names one cost on one machine.
 struct CostKey {
