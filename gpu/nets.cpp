@@ -276,8 +276,9 @@ TensorId halves(Builder& b, TensorId in, Index m) {
   return b.concat({one, relu_conv(b, in, m / 2, 2)});
 }
 
-TensorId normal_cell(Builder& b, TensorId left, TensorId right, Index m) {
-  const TensorId c0 = b.sum({twice(b, right, m, 5, 1), twice(b, left, m, 3, 1)});
+/// `second` is what the second half of the first sum reads: see nasnet().
+TensorId normal_cell(Builder& b, TensorId left, TensorId right, TensorId second, Index m) {
+  const TensorId c0 = b.sum({twice(b, right, m, 5, 1), twice(b, second, m, 3, 1)});
   const TensorId c1 = b.sum({twice(b, left, m, 5, 1), twice(b, left, m, 3, 1)});
   const TensorId c2 = b.sum({b.pool(right, kAvg, 3, 1, 1), left});
   const TensorId c3 = b.sum({b.pool(left, kAvg, 3, 1, 1), b.pool(left, kAvg, 3, 1, 1)});
@@ -322,7 +323,8 @@ Network nasnet(Index batch, int repeats, Index filters) {
       const TensorId left =
           reduced ? halves(b, previous, filters) : relu_conv(b, previous, filters);
       const TensorId right = relu_conv(b, x, filters);
-      previous = std::exchange(x, normal_cell(b, left, right, filters));
+      const TensorId second = reduced ? right : left;
+      previous = std::exchange(x, normal_cell(b, left, right, second, filters));
       reduced = false;
     }
   }

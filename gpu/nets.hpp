@@ -36,7 +36,9 @@ Network randwire(Index batch = 1, std::uint64_t seed = 1, Index channels = 154);
 
 /// NASNet-A (Zoph et al., arXiv 1707.07012), `repeats` normal cells between reductions and
 /// `filters` in the first of them: 6 and 168 are "6 @ 4032". The strided shortcut of a cell after a
-/// reduction is two 1x1 convolutions that read the same pixels.
+/// reduction is two 1x1 convolutions that read the same pixels, and the second half of its first
+/// sum reads the newer input (NASNet-A has the older): so has the network that the IOS paper
+/// measured, and its counts are of that cell.
 Network nasnet(Index batch = 1, int repeats = 6, Index filters = 168);
 
 /// SqueezeNet 1.0 with complex bypass (Iandola et al., arXiv 1602.07360, figure 2): every fire
