@@ -2,7 +2,7 @@
 // with the compiler.
 #include <map>
 #include <random>
-#include <set>
+#include <vector>
 
 #include "convprim/import.hpp"
 #include "gpu/nets.hpp"
@@ -21,21 +21,30 @@ OperatorGraph graph_of(Network net) {
   return operator_graph(std::move(net));
 }
 
+using Steps = std::vector<bool>;  // a set of steps
+
+void unite(Steps& into, const Steps& other) {
+  for (std::size_t i = 0; i < other.size(); ++i) {
+    if (other[i]) into[i] = true;
+  }
+}
+
 /// Which steps are done for sure when each step starts: streams as sets of what happened before.
-std::vector<std::set<int>> happens_before(const Program& p) {
-  std::vector<std::set<int>> streams(static_cast<std::size_t>(p.streams));
-  std::map<int, std::set<int>> events;
-  std::vector<std::set<int>> before(p.steps.size());
+std::vector<Steps> happens_before(const Program& p) {
+  const Steps none(p.steps.size());
+  std::vector<Steps> streams(static_cast<std::size_t>(p.streams), none);
+  std::map<int, Steps> events;
+  std::vector<Steps> before(p.steps.size());
   for (const Command& c : p.commands) {
     auto& stream = streams.at(static_cast<std::size_t>(c.stream));
     if (c.kind == Command::Kind::run) {
       before.at(static_cast<std::size_t>(c.index)) = stream;
-      stream.insert(c.index);
+      stream[static_cast<std::size_t>(c.index)] = true;
     } else if (c.kind == Command::Kind::record) {
       events[c.index] = stream;
     } else {
       REQUIRE(events.count(c.index) == 1);  // waiting for what was never recorded waits for nothing
-      stream.insert(events[c.index].begin(), events[c.index].end());
+      unite(stream, events[c.index]);
     }
   }
   return before;
@@ -65,10 +74,8 @@ int races(const Program& p) {
   };
   for (std::size_t i = 0; i < p.steps.size(); ++i) {
     for (std::size_t j = i + 1; j < p.steps.size(); ++j) {
-      if (!conflict(p.steps[i], p.steps[j]) && !conflict(p.steps[j], p.steps[i])) continue;
-      const bool ordered =
-          before[j].count(static_cast<int>(i)) == 1 || before[i].count(static_cast<int>(j)) == 1;
-      found += ordered ? 0 : 1;
+      if (before[j][i] || before[i][j]) continue;
+      found += conflict(p.steps[i], p.steps[j]) || conflict(p.steps[j], p.steps[i]) ? 1 : 0;
     }
   }
   return found;
@@ -77,15 +84,16 @@ int races(const Program& p) {
 /// Runs the steps with numbers for contents: every input must still hold what its maker wrote.
 /// `order` is any order that respects happens_before().
 int clobbered(const OperatorGraph& graph, const Program& p, const std::vector<int>& order) {
-  std::map<std::size_t, int> owner;  // by 64 bytes of the arena: the buffer that lies there
+  // By 64 bytes of the arena: the buffer that lies there.
+  std::vector<int> owner(p.arena.bytes / 64 + 1, -1);
   const auto write = [&](const View& v) {
     const Range r = bytes_of(p, v);
-    for (std::size_t at = r.begin; at < r.end; at += 64) owner[at] = v.buffer;
+    for (std::size_t at = r.begin; at < r.end; at += 64) owner[at / 64] = v.buffer;
   };
   const auto intact = [&](const View& v) {
     const Range r = bytes_of(p, v);
     for (std::size_t at = r.begin; at < r.end; at += 64)
-      if (owner[at] != v.buffer) return false;
+      if (owner[at / 64] != v.buffer) return false;
     return true;
   };
   for (TensorId t : p.inputs) write(p.tensors[static_cast<std::size_t>(t)]);
@@ -106,18 +114,17 @@ int clobbered(const OperatorGraph& graph, const Program& p, const std::vector<in
 std::vector<int> some_order(const Program& p, std::mt19937& random) {
   const auto before = happens_before(p);
   std::vector<int> order;
-  std::set<int> done;
+  Steps done(p.steps.size());
   while (order.size() < p.steps.size()) {
     std::vector<int> ready;
-    for (int i = 0; i < static_cast<int>(p.steps.size()); ++i) {
-      const auto& need = before[static_cast<std::size_t>(i)];
-      if (done.count(i) == 0 && std::includes(done.begin(), done.end(), need.begin(), need.end()))
-        ready.push_back(i);
-      if (ready.size() > 12) break;
+    for (std::size_t i = 0; i < p.steps.size() && ready.size() < 12; ++i) {
+      bool free = !done[i];
+      for (std::size_t k = 0; k < p.steps.size() && free; ++k) free = !before[i][k] || done[k];
+      if (free) ready.push_back(static_cast<int>(i));
     }
     REQUIRE(!ready.empty());
     order.push_back(ready[random() % ready.size()]);
-    done.insert(order.back());
+    done[static_cast<std::size_t>(order.back())] = true;
   }
   return order;
 }
