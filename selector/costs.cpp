@@ -18,7 +18,7 @@ constexpr int kFormat = 1;                  // PRAGMA user_version
 
 constexpr const char* kSchema = R"(
 CREATE TABLE IF NOT EXISTS costs(
-  kind TEXT NOT NULL,            -- p: convolution primitive, l: other layer, c: conversion
+  kind TEXT NOT NULL,            -- p: convolution primitive, l: other layer, c: conversion, s: stage
   problem TEXT NOT NULL,
   implementation TEXT NOT NULL,
   sweep INTEGER NOT NULL,        -- MB read before each run; 0: no weights
