@@ -108,21 +108,27 @@ class Search {
   bool solve(Set state) {
     if (best_.find(state) != nullptr) return true;
     Best best;
-    const auto visit = [&](Set ending, std::span<const Set> groups) {
+    std::vector<std::pair<double, Set>> endings;  // with the cost of what is left without them
+    const auto visit = [&](Set ending, std::span<const Set>) {
       if (++statistics.transitions > limit_ || !solve(state & ~ending)) return false;
-      const Best rest = *best_.find(state & ~ending);
+      const Best& rest = *best_.find(state & ~ending);
       best.schedules += rest.schedules;
-      // A stage costs nothing at the least, so that most need not be measured.
-      if (cost_ == nullptr || rest.seconds > best.seconds) return true;
-      const double seconds = rest.seconds + choice(ending, groups).seconds;
-      if (seconds < best.seconds || (seconds == best.seconds && rest.stages + 1 < best.stages)) {
-        best.seconds = seconds;
-        best.stages = rest.stages + 1;
-        best.last = ending;
-      }
+      if (cost_ != nullptr) endings.emplace_back(rest.seconds, ending);
       return true;
     };
     if (!for_each_ending(closures_, state, pruning_, visit)) return false;
+    // Cheapest rest first: a stage costs nothing at the least, so most need not be measured.
+    std::sort(endings.begin(), endings.end());
+    for (const auto& [rest, ending] : endings) {
+      if (rest > best.seconds) break;
+      const double seconds = rest + choice(ending).seconds;
+      const int stages = best_.find(state & ~ending)->stages + 1;
+      if (seconds < best.seconds || (seconds == best.seconds && stages < best.stages)) {
+        best.seconds = seconds;
+        best.stages = stages;
+        best.last = ending;
+      }
+    }
     best_.insert(state, best);
     return true;
   }
@@ -148,8 +154,9 @@ class Search {
   Statistics statistics;
 
  private:
-  const Choice& choice(Set ending, std::span<const Set> groups) {
+  const Choice& choice(Set ending) {
     if (const Choice* known = choices_.find(ending)) return *known;
+    const std::vector<Set> groups = components(ending);
     Choice choice;
     if (cost_->concurrent) choice = {cost_->concurrent(groups), Strategy::concurrent};
     const bool singles = static_cast<int>(groups.size()) == size(ending);

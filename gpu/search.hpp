@@ -98,8 +98,8 @@ template <class Visit>
 bool for_each_ending(const std::vector<Set>& closures, Set state, const Pruning& pruning,
                      Visit&& visit);
 
-/// Finds the cheapest schedule. Of equal ones it takes that with fewer stages, then the one whose
-/// last stages come first in the order of for_each_ending(), so that the answer never changes.
+/// Finds the cheapest schedule. Of equal ones it takes that with fewer stages; further ties are
+/// broken the same way every time.
 /// The schedule exists whatever the pruning; if all are forbidden, `seconds` is infinite and there
 /// are no stages.
 SearchResult search(const Dag& dag, const Pruning& pruning, const StageCost& cost);
