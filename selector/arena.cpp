@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <random>
 
 namespace convprim {
 namespace {
@@ -62,6 +63,36 @@ std::vector<std::size_t> descending(const std::vector<Lifetime>& buffers, Key ke
   return order;
 }
 
+/// Betters an arena step by step: a buffer that reaches its end, or now and then any, is placed
+/// earlier. Stops at the lower bound `least`, or after a while.
+void promote(const std::vector<Lifetime>& buffers, std::vector<std::size_t> order, ArenaPlan& best,
+             std::size_t least) {
+  constexpr std::size_t kWork = 20'000'000;  // pairs of buffers looked at, of some nanoseconds each
+  const std::size_t steps =
+      std::min<std::size_t>(500, kWork / (buffers.size() * buffers.size() + 1));
+  std::mt19937 rng(1);
+  ArenaPlan plan = best;
+  for (std::size_t step = 0; step < steps && best.bytes > least; ++step) {
+    std::vector<std::size_t> last;  // places in the order of the buffers that reach the end
+    for (std::size_t k = 0; k < order.size(); ++k) {
+      if (plan.offsets[order[k]] + aligned(buffers[order[k]].bytes) == plan.bytes)
+        last.push_back(k);
+    }
+    const std::size_t from = step % 3 == 2 ? rng() % order.size() : last[rng() % last.size()];
+    const std::size_t to = from == 0 ? 0 : rng() % from;
+    std::vector<std::size_t> next = order;
+    std::rotate(next.begin() + static_cast<std::ptrdiff_t>(to),
+                next.begin() + static_cast<std::ptrdiff_t>(from),
+                next.begin() + static_cast<std::ptrdiff_t>(from) + 1);
+    ArenaPlan tried = place(buffers, next);
+    if (tried.bytes <= plan.bytes + plan.bytes / 50) {  // a little worse now may lead to better
+      order = std::move(next);
+      plan = std::move(tried);
+      if (plan.bytes < best.bytes) best = plan;
+    }
+  }
+}
+
 }  // namespace
 
 ArenaPlan plan_arena(const std::vector<Lifetime>& buffers) {
@@ -71,11 +102,12 @@ ArenaPlan plan_arena(const std::vector<Lifetime>& buffers) {
   const auto fullest = [&](const Lifetime& b) {
     return *std::max_element(sums.begin() + b.first, sums.begin() + b.last + 1);
   };
-  ArenaPlan best = place(buffers, descending(buffers, [](const Lifetime& b) { return b.bytes; }));
-  const auto attempt = [&](const std::vector<std::size_t>& order) {
+  auto best_order = descending(buffers, [](const Lifetime& b) { return b.bytes; });
+  ArenaPlan best = place(buffers, best_order);
+  const auto attempt = [&](std::vector<std::size_t> order) {
     if (best.bytes == least) return;
     ArenaPlan plan = place(buffers, order);
-    if (plan.bytes < best.bytes) best = std::move(plan);
+    if (plan.bytes < best.bytes) best = std::move(plan), best_order = std::move(order);
   };
   attempt(descending(buffers, [&](const Lifetime& b) { return std::pair(fullest(b), b.bytes); }));
   attempt(
@@ -83,6 +115,7 @@ ArenaPlan plan_arena(const std::vector<Lifetime>& buffers) {
   attempt(descending(buffers, [](const Lifetime& b) {
     return b.bytes * static_cast<std::size_t>(b.last - b.first + 1);
   }));
+  promote(buffers, best_order, best, least);
   return best;
 }
 

@@ -23,7 +23,8 @@ struct ArenaPlan {
 /// Places buffers one by one, each into the smallest gap that holds it among those that live with
 /// it: the largest first, those of the fullest step first ("greedy by size" and "by breadth",
 /// Pisarchyk and Lee, arXiv 2001.03288), the longest-lived first, or by bytes times lifetime,
-/// whichever takes least. Offsets are multiples of 64 bytes.
+/// whichever takes least; then by a short search from there. The same buffers give the same plan.
+/// Offsets are multiples of 64 bytes.
 ArenaPlan plan_arena(const std::vector<Lifetime>& buffers);
 
 /// The largest sum of buffers in use at one step: no arena is smaller.

@@ -28,8 +28,8 @@
 namespace convprim {
 namespace {
 
-constexpr double kSolveSeconds = 2;    // for one PBQP
-constexpr double kSearchSeconds = 20;  // for the search
+constexpr double kSolveSeconds = 1;    // for one PBQP
+constexpr double kSearchSeconds = 10;  // for the search
 constexpr int kTightenings = 8;
 
 using Clock = std::chrono::steady_clock;

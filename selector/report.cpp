@@ -65,6 +65,15 @@ std::map<std::string, double> measured_by_name(const Report& report) {
   return all;
 }
 
+/// Images in a batch, by the first input; 1 where there is none.
+Index images_of(const Network& net) {
+  for (const Layer& layer : net.layers) {
+    if (std::holds_alternative<InputOp>(layer.op) && !layer.outputs.empty())
+      return net.tensors[static_cast<std::size_t>(layer.outputs[0])].shape.n;
+  }
+  return 1;
+}
+
 std::string shorten(const std::string& text, std::size_t width) {
   return text.size() <= width ? text : text.substr(0, width - 2) + "..";
 }
@@ -248,11 +257,18 @@ std::string table(const Report& report) {
   line("");
   out += kinds_table(report);
   line("");
-  line("predicted {:.3f} ms", ms(s.objective_seconds));
+  const Index images = images_of(net);
+  line("predicted {:.3f} ms{}", ms(s.objective_seconds),
+       images > 1 ? fmt::format(", {:.3f} ms for each of {} images",
+                                ms(s.objective_seconds) / static_cast<double>(images), images)
+                  : "");
   if (report.times) {
     const RunTimes& t = *report.times;
-    line("measured  {:.3f} ms (median of {} runs; {:.3f} to {:.3f}), {:.2f} of predicted",
-         ms(t.median), t.runs, ms(t.min), ms(t.max), t.median / s.objective_seconds);
+    line("measured  {:.3f} ms (median of {} runs; {:.3f} to {:.3f}), {:.2f} of predicted{}",
+         ms(t.median), t.runs, ms(t.min), ms(t.max), t.median / s.objective_seconds,
+         images > 1
+             ? fmt::format(", {:.3f} ms an image", ms(t.median) / static_cast<double>(images))
+             : "");
   }
   const int disturbed = report.profile.disturbed + (report.times ? report.times->disturbed : 0);
   if (disturbed > 0) {
@@ -323,6 +339,7 @@ std::string json(const Report& report) {
          {"cost_ms", ms(c.seconds)}});
   }
   j["cut"] = plan.cut;
+  j["images"] = images_of(*report.net);
   j["predicted_ms"] = ms(s.objective_seconds);
   j["measured_ms"] = nullptr;
   if (report.times) {

@@ -111,6 +111,103 @@ TEST_CASE("a network is profiled, planned, run and verified; again it reuses eve
   CHECK(j["profile"]["seconds"].get<double>() < 2);
 }
 
+TEST_CASE("a limit of memory, and what it costs") {
+  const TemporaryFolder folder;
+  const std::string report = folder.file("j.json");
+  const std::vector<std::string> base = {"--net",      folder.write("tiny.prototxt", kTiny),
+                                         "--costs",    folder.file("costs.db"),
+                                         "--families", "direct,winograd,fft",
+                                         "--json",     report,
+                                         "--threads",  "1",
+                                         "--quiet",    "--runs",
+                                         "1"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), base.begin(), base.end());
+    return run(folder, more);
+  };
+  // The Fourier transform of a tile takes far more than the nine weights.
+  const Outcome free = with({"--force", "c2=fft-16x16-chw"});
+  REQUIRE(free.status == 0);
+  auto j = nlohmann::json::parse(slurp(report));
+  const auto bytes = j["memory"]["total_bytes"].get<std::int64_t>();
+  CHECK(bytes == j["memory"]["arena_bytes"].get<std::int64_t>() +
+                     j["memory"]["packed_bytes"].get<std::int64_t>());
+  const std::int64_t limit = bytes * 6 / 10;
+  const Outcome limited = with({"--max-memory", std::to_string(limit), "--verify"});
+  CAPTURE(limited.err);
+  REQUIRE(limited.status == 0);
+  CHECK(limited.out.find("limited to") != std::string::npos);
+  j = nlohmann::json::parse(slurp(report));
+  CHECK(j["verify"]["passed"] == true);
+  CHECK(j["memory"]["total_bytes"].get<std::int64_t>() <= limit);
+  CHECK(j["memory"]["limit_bytes"] == limit);
+  CHECK(j["memory"]["price_ms"].get<double>() >= 0);
+  check_refusal(with({"--max-memory", "1K"}), {"--max-memory 1K", "the least found takes"});
+  check_refusal(with({"--max-memory", "1Q"}), {"--max-memory 1Q", "512K"});
+  check_refusal(
+      with({"--force", "c2=winograd-4x4-3x3-chw", "--max-workspace", "1"}),
+      {"\"c2\"", "--force c2=winograd-4x4-3x3-chw leaves 1", "--max-workspace 1 leaves 0"});
+  check_refusal(with({"--force", "c2"}), {"LAYER=PRIMITIVE"});
+  check_refusal(with({"--explain", "nobody"}), {"nobody"});
+}
+
+TEST_CASE("strategies are measured, a layer is explained, and time is shared out") {
+  const TemporaryFolder folder;
+  const std::string report = folder.file("j.json");
+  const Outcome o =
+      run(folder, {"--net", folder.write("tiny.prototxt", kTiny), "--costs",
+                   folder.file("costs.db"), "--families", "direct,winograd,onednn", "--threads",
+                   "1", "--compare", "--explain", "c2", "--json", report, "--runs", "12"});
+  CAPTURE(o.err);
+  REQUIRE(o.status == 0);
+  CHECK(o.out.find("strategy, measured") != std::string::npos);
+  CHECK(o.out.find("type of layer") != std::string::npos);
+  CHECK(o.err.find("comparing") != std::string::npos);
+  const auto j = nlohmann::json::parse(slurp(report));
+  std::map<std::string, double> bars;
+  for (const auto& bar : j["compare"]["bars"]) {
+    CHECK(bar["runs"].get<int>() > 0);
+    CHECK(bar["min"].get<double>() <= bar["median"].get<double>());
+    bars[bar["name"].get<std::string>()] = bar["speed_up"].get<double>();
+  }
+  for (const char* name : {"sum2d", "best direct", "best winograd", "local-optimal chw", "pbqp"})
+    CHECK(bars.contains(name));
+  CHECK(bars["sum2d"] == 1);
+  CHECK(bars["pbqp"] > 1);
+  double predicted = 0, measured = 0, layers = 0;
+  for (const auto& type : j["types"]) {
+    predicted += type["predicted_ms"].get<double>();
+    measured += type["measured_ms"].get<double>();
+  }
+  for (const auto& l : j["layers"]) layers += l.value("measured_ms", 0.0);
+  CHECK(predicted == doctest::Approx(j["predicted_ms"].get<double>()));
+  CHECK(measured >= layers);
+  const auto& rows = j["explain"][0]["rows"];
+  CHECK(rows.size() > 100);
+  CHECK(rows[0]["chosen"] == true);
+  CHECK(rows[0]["network_ms"].get<double>() == doctest::Approx(j["predicted_ms"].get<double>()));
+  CHECK(rows[rows.size() - 1]["left_out"].is_string());
+}
+
+TEST_CASE("batches of 1, 4 and 16 are planned and verified") {
+  const TemporaryFolder folder;
+  const std::string net = folder.write("tiny.prototxt", kTiny), report = folder.file("j.json");
+  for (const char* batch : {"1", "4", "16"}) {
+    CAPTURE(batch);
+    const Outcome o = run(folder, {"--net", net, "--costs", folder.file("costs.db"), "--families",
+                                   "direct,winograd,onednn", "--threads", "1", "--quiet", "--batch",
+                                   batch, "--verify", "--json", report});
+    CAPTURE(o.err);
+    REQUIRE(o.status == 0);
+    const auto j = nlohmann::json::parse(slurp(report));
+    CHECK(j["images"] == std::stoi(batch));
+    CHECK(j["verify"]["passed"] == true);
+    const std::string problem = j["layers"][1]["problem"];
+    CHECK(problem.find("mb" + std::string(batch) + "ic3") != std::string::npos);
+    CHECK((o.out.find("ms an image") != std::string::npos) == (std::string(batch) != "1"));
+  }
+}
+
 TEST_CASE("--quiet says nothing on standard error") {
   const TemporaryFolder folder;
   const Outcome o =
