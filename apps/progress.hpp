@@ -20,14 +20,15 @@ class ProgressBar {
 
   void operator()(const Progress& p) {
     const auto now = std::chrono::steady_clock::now();
-    const bool last = p.done == p.total;
+    const bool last = p.done == p.total && p.now.empty();
     const auto pause = terminal_ ? std::chrono::milliseconds(100) : std::chrono::seconds(15);
     if (!last && shown_ && now - shown_at_ < pause) return;
     if (last && (!shown_ || p.measured == 0)) return;
     shown_ = true;
     shown_at_ = now;
-    const double part =
-        p.total > 0 ? static_cast<double>(p.done) / static_cast<double>(p.total) : 1;
+    const double part = p.total > 0 ? static_cast<double>(p.done) / static_cast<double>(p.total)
+                        : last      ? 1
+                                    : 0;
     const std::string left = last                 ? "done"
                              : p.seconds_left < 0 ? ""
                                                   : fmt::format("{} left", clock(p.seconds_left));

@@ -19,6 +19,7 @@
 #include "convprim/executable.hpp"
 #include "convprim/import.hpp"
 #include "convprim/select.hpp"
+#include "selector/printable.hpp"
 #include "selector/report.hpp"
 #include "selector/versions.hpp"
 
@@ -93,8 +94,10 @@ void check_memory(const Executable& executable, const Filter& filter) {
 
 void remark_on(int threads) {
   if (threads > available_cpus()) {
-    fmt::print(stderr, "remark: {} threads on {} processors: expect no gain\n", threads,
-               available_cpus());
+    fmt::print(stderr, "remark: {} threads on {} processors: {}\n", threads, available_cpus(),
+               threads > 2 * available_cpus() ? "threads wait for each other, expect it many times "
+                                                "slower than with as many as there are"
+                                              : "expect no gain");
   }
 }
 
@@ -159,7 +162,8 @@ int run(const Settings& settings) {
   if (!settings.cpus.empty()) pin(parse_cpus(settings.cpus));
   Network original = import_network(settings.net, import);
   random_weights(original, settings.seed);
-  for (const std::string& remark : original.remarks) fmt::print(stderr, "remark: {}\n", remark);
+  for (const std::string& remark : original.remarks)
+    fmt::print(stderr, "remark: {}\n", printable(remark));
   Network net = original;
   Report report;
   report.net = &net;
@@ -226,7 +230,7 @@ int run(const Settings& settings) {
 
 /// One sentence on standard error; never throws, not even if that is closed.
 int refuse(const std::string& sentence) {
-  std::fputs(("selector: " + sentence + "\n").c_str(), stderr);
+  std::fputs(("selector: " + printable(sentence) + "\n").c_str(), stderr);
   return kBadInput;
 }
 

@@ -118,6 +118,7 @@ Comparison compare(const Network& net, const Filter& filter, const CostFunction&
       now.measured = now.done;
     }
   }
+  now.now.clear();
   if (progress) progress(now);
   for (const Runner& r : all) comparison.bars.push_back(bar_of(r));
   if (all[0].name == "sum2d") {

@@ -14,6 +14,7 @@ namespace convprim {
 namespace {
 
 constexpr int kApplicationId = 0x43505243;  // "CPRC", in the file's header
+constexpr int kBusySeconds = 3;             // others hold the lock for milliseconds only
 constexpr int kFormat = 1;                  // PRAGMA user_version
 
 constexpr const char* kSchema = R"(
@@ -60,6 +61,12 @@ struct CostStore::Impl {
   std::map<CostKey, Cost> costs;
 
   [[noreturn]] void fail(std::string_view what) const {
+    if (db && (sqlite3_errcode(db.get()) & 0xff) == SQLITE_BUSY) {
+      throw Error(fmt::format(
+          "cost file {}: another program has locked it for over {} s; wait for that, or choose "
+          "another file with --costs",
+          path, kBusySeconds));
+    }
     throw Error(fmt::format("cost file {}: {} ({}); choose another file with --costs", path, what,
                             db ? sqlite3_errmsg(db.get()) : "out of memory"));
   }
@@ -86,7 +93,7 @@ struct CostStore::Impl {
       throw Error(
           fmt::format("cost file {}: is read-only; choose another file with --costs", path));
     }
-    sqlite3_busy_timeout(raw, 10'000);
+    sqlite3_busy_timeout(raw, kBusySeconds * 1000);
     // Nothing is written before the file is known to be ours or empty.
     const int tables = pragma("SELECT count(*) FROM sqlite_master");
     const int application = pragma("PRAGMA application_id"), format = pragma("PRAGMA user_version");
@@ -219,6 +226,8 @@ void CostStore::put(const CostKey& key, const Cost& cost) {
   if (status != SQLITE_DONE) impl_->fail("cannot be written");
   impl_->costs[key] = cost;
 }
+
+void CostStore::refresh() { impl_->load(); }
 
 const Machine& CostStore::machine() const { return impl_->machine; }
 

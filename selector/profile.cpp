@@ -14,6 +14,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <thread>
 
 #include "buffer.hpp"
 #include "convprim/cpu.hpp"
@@ -21,6 +22,7 @@
 #include "kernels/kernels.hpp"
 #include "reference.hpp"
 #include "selector/candidates.hpp"
+#include "selector/measure_lock.hpp"
 #include "selector/stopwatch.hpp"
 #include "threads.hpp"
 
@@ -298,6 +300,8 @@ class Profiler {
 
   ProfileReport run(const std::vector<Group>& groups) {
     const auto start = Clock::now();
+    MeasureLock lock(store_.path());
+    if (lacks_something(groups)) wait_for(lock);
     for (const Group& group : groups) {
       progress_.total += group.tasks.size();
       for (const Task& task : group.tasks) {
@@ -312,6 +316,24 @@ class Profiler {
   }
 
  private:
+  bool lacks_something(const std::vector<Group>& groups) const {
+    return std::any_of(groups.begin(), groups.end(), [&](const Group& group) {
+      return std::any_of(group.tasks.begin(), group.tasks.end(), [&](const Task& task) {
+        return !store_.find(task.key) || lacks_sizes(task);
+      });
+    });
+  }
+
+  /// Lets another program that measures into the same file finish, and takes in what it found.
+  void wait_for(MeasureLock& lock) {
+    while (!lock.try_take()) {
+      progress_.now = "waiting for another program that measures into this cost file";
+      if (report_) report_(progress_);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+    store_.refresh();
+  }
+
   void measure(const Group& group) {
     double best = std::numeric_limits<double>::infinity();
     for (const Task& task : group.tasks) {

@@ -15,6 +15,7 @@
 #include "convprim/error.hpp"
 #include "convprim/reference.hpp"
 #include "selector/candidates.hpp"
+#include "selector/printable.hpp"
 #include "selector/report_parts.hpp"
 #include "selector/stopwatch.hpp"
 
@@ -72,6 +73,26 @@ Index images_of(const Network& net) {
       return net.tensors[static_cast<std::size_t>(layer.outputs[0])].shape.n;
   }
   return 1;
+}
+
+/// Whether layer i reads an input under another layout than any that was written: one that lies the
+/// same.
+bool renamed(const Network& net, const std::vector<LayerId>& makers, const Plan& plan,
+             std::size_t i) {
+  if (plan.layers[i].implementation == "cut") return false;
+  for (std::size_t k = 0; k < net.layers[i].inputs.size(); ++k) {
+    const TensorId t = net.layers[i].inputs[k];
+    const LayerId maker = makers[static_cast<std::size_t>(t)];
+    if (maker < 0 || plan.layers[static_cast<std::size_t>(maker)].implementation == "cut") continue;
+    const bool residual = plan.layers[i].kind == "conv" && k > 0;
+    const Layout wanted = residual ? plan.layers[i].out : plan.layers[i].in;
+    const bool written =
+        plan.layers[static_cast<std::size_t>(maker)].out == wanted ||
+        std::any_of(plan.conversions.begin(), plan.conversions.end(),
+                    [&](const PlanConversion& c) { return c.tensor == t && c.to == wanted; });
+    if (!written) return true;
+  }
+  return false;
 }
 
 std::string shorten(const std::string& text, std::size_t width) {
@@ -206,7 +227,7 @@ std::string table(const Report& report) {
   const auto measured = measured_by_name(report);
   std::string out;
   const auto line = [&]<class... A>(fmt::format_string<A...> format, A&&... args) {
-    out += fmt::format(format, std::forward<A>(args)...) + "\n";
+    out += printable(fmt::format(format, std::forward<A>(args)...)) + "\n";
   };
   const auto measured_text = [&](const std::string& name) {
     const auto it = measured.find(name);
@@ -216,11 +237,16 @@ std::string table(const Report& report) {
   line("{:<34} {:<44} {:<30} {:<16} {:>9} {:>9}", "layer", "problem", "implementation", "layouts",
        "ms", measured.empty() ? "" : "measured");
   const auto all_chains = chains(plan);
+  const auto makers = producers(net);
+  bool any_renamed = false;
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
     const PlanLayer& l = plan.layers[i];
+    const bool is_renamed = renamed(net, makers, plan, i);
+    any_renamed = any_renamed || is_renamed;
     line("{:<34} {:<44} {:<30} {:<16} {:>9.3f} {:>9}", shorten(l.layer, 34),
          shorten(l.problem.empty() ? l.kind : l.problem, 44), l.implementation,
-         fmt::format("{} -> {}", name(l.in), name(l.out)), ms(l.seconds), measured_text(l.layer));
+         fmt::format("{}{} -> {}", is_renamed ? "=" : "", name(l.in), name(l.out)), ms(l.seconds),
+         measured_text(l.layer));
     for (TensorId t : net.layers[i].outputs) {
       for (const Chain& c : all_chains) {
         if (c.tensor != t) continue;
@@ -234,6 +260,11 @@ std::string table(const Report& report) {
                  : "");
       }
     }
+  }
+  if (any_renamed) {
+    line(
+        "=: read as it was written: the two layouts lie the same in memory, no conversion is "
+        "needed");
   }
   line("");
   line("{}: {}, {} thread{}, {}", plan.network.empty() ? plan.file : plan.network, plan.machine.cpu,
@@ -277,9 +308,7 @@ std::string table(const Report& report) {
         "predictions are better on a quiet machine",
         disturbed);
   }
-  if (report.executable != nullptr) {
-    out += memory_text(report);
-  }
+  out += memory_text(report);
   if (report.verification) {
     const Verification& v = *report.verification;
     line("verified against double precision: {}, largest relative error {:.2e}, tolerance {:.0e}",
@@ -368,9 +397,7 @@ std::string json(const Report& report) {
                   {"seconds", report.profile.seconds},
                   {"disturbed", report.profile.disturbed},
                   {"file", report.costs_file}};
-  if (report.executable != nullptr) {
-    j["memory"] = memory_json(report);
-  }
+  if (report.executable != nullptr) j["memory"] = memory_json(report);
   if (!report.plan_file.empty()) j["plan_file"] = report.plan_file;
   j["passes"] = {{"identities", report.passes.identities},
                  {"folded", report.passes.folded},

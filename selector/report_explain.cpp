@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "selector/printable.hpp"
 #include "selector/report_parts.hpp"
 
 namespace convprim {
@@ -25,7 +26,8 @@ nlohmann::ordered_json json_ms(double seconds) {
 }
 
 std::string table(const Explanation& explanation) {
-  std::string out = fmt::format("\nlayer {} ({})\n", explanation.layer, explanation.problem);
+  std::string out = fmt::format("\nlayer {} ({})\n", printable(explanation.layer),
+                                printable(explanation.problem));
   out +=
       fmt::format("  {:<36} {:<16} {:>11} {:>12} {:>11} {:>8} {:>9} {:>9}\n", "implementation",
                   "layouts", "own ms", "conversions", "network ms", "", "workspace", "packed MB");
@@ -46,7 +48,7 @@ std::string table(const Explanation& explanation) {
             ? fmt::format("+{:.1f}%", 100 * (r.network_seconds / best - 1))
             : "",
         r.sizes ? megabytes(r.sizes->workspace) : "", r.sizes ? megabytes(r.sizes->packed) : "",
-        may ? "" : "  left out: " + r.left_out);
+        may ? "" : "  left out: " + printable(r.left_out));
   }
   out +=
       "  *: in the plan. conversions: around the layer, all others as in the plan; network: the "

@@ -11,12 +11,15 @@ double megabytes(std::size_t bytes) { return static_cast<double>(bytes) * 1e-6; 
 }  // namespace
 
 std::string memory_text(const Report& report) {
-  const Executable& e = *report.executable;
-  std::string out = fmt::format(
-      "memory: {:.1f} MB: arena {:.1f} MB (largest sum of live tensors and workspace {:.1f} MB), "
-      "packed weights {:.1f} MB\n",
-      megabytes(e.arena_bytes() + e.packed_bytes()), megabytes(e.arena_bytes()),
-      megabytes(e.live_bytes()), megabytes(e.packed_bytes()));
+  std::string out;
+  if (report.executable != nullptr) {
+    const Executable& e = *report.executable;
+    out = fmt::format(
+        "memory: {:.1f} MB: arena {:.1f} MB (largest sum of live tensors and workspace {:.1f} MB), "
+        "packed weights {:.1f} MB\n",
+        megabytes(e.arena_bytes() + e.packed_bytes()), megabytes(e.arena_bytes()),
+        megabytes(e.live_bytes()), megabytes(e.packed_bytes()));
+  }
   if (!report.plan->memory) return out;
   const MemoryReport& m = *report.plan->memory;
   const SolverReport& s = report.plan->solver;

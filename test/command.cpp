@@ -208,6 +208,63 @@ TEST_CASE("batches of 1, 4 and 16 are planned and verified") {
   }
 }
 
+TEST_CASE("two at once on one cost file take each cost once") {
+  const TemporaryFolder folder;
+  const std::string net = folder.write("tiny.prototxt", kTiny), costs = folder.file("costs.db");
+  std::vector<pid_t> children;
+  for (const char* name : {"1", "2"}) {
+    children.push_back(
+        start({"--net", net, "--costs", costs, "--threads", "1", "--runs", "1", "--families",
+               "direct,winograd,im2", "--json", folder.file(std::string("j") + name)},
+              folder.file(std::string("out") + name), folder.file(std::string("err") + name)));
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK(status == 0);
+  }
+  std::vector<int> measured, total;
+  for (const char* name : {"j1", "j2"}) {
+    const auto profile = nlohmann::json::parse(slurp(folder.file(name)))["profile"];
+    measured.push_back(profile["measured"].get<int>());
+    total.push_back(measured.back() + profile["reused"].get<int>());
+  }
+  CHECK(total[0] == total[1]);
+  CHECK(measured[0] + measured[1] == total[0]);
+}
+
+TEST_CASE("a locked cost file is refused before long") {
+  const TemporaryFolder folder;
+  const std::string costs = folder.file("costs.db");
+  const std::vector<std::string> arguments = {"--net",      folder.write("tiny.prototxt", kTiny),
+                                              "--costs",    costs,
+                                              "--threads",  "1",
+                                              "--families", "direct",
+                                              "--quiet",    "--runs",
+                                              "0"};
+  REQUIRE(run(folder, arguments).status == 0);
+  sqlite3* db = nullptr;
+  sqlite3_open(costs.c_str(), &db);
+  sqlite3_exec(db, "PRAGMA journal_mode=DELETE; BEGIN EXCLUSIVE", nullptr, nullptr, nullptr);
+  check_refusal(run(folder, arguments), {"costs.db", "another program", "--costs"});
+  sqlite3_close(db);
+}
+
+TEST_CASE("names cannot reach the terminal's controls") {
+  const TemporaryFolder folder;
+  std::string net = kTiny;
+  for (std::size_t at = 0; (at = net.find("\"c1\"", at)) != std::string::npos; at += 5)
+    net.replace(at, 4, "\"c\\033]0;x\\007\"");
+  const Outcome o =
+      run(folder, {"--net", folder.write("tiny.prototxt", net), "--costs", folder.file("costs.db"),
+                   "--families", "direct", "--threads", "1", "--runs", "1"});
+  CAPTURE(o.err);
+  REQUIRE(o.status == 0);
+  CHECK(o.out.find("c\\x1b]0;x\\x07") != std::string::npos);
+  CHECK(o.out.find('\x1b') == std::string::npos);
+  CHECK(o.err.find('\x1b') == std::string::npos);
+}
+
 TEST_CASE("--quiet says nothing on standard error") {
   const TemporaryFolder folder;
   const Outcome o =

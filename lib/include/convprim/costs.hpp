@@ -73,6 +73,10 @@ class CostStore {
   /// the file cannot be written.
   void put(const CostKey& key, const Cost& cost);
 
+  /// Takes in the costs that other programs have put into the file since it was opened. Throws
+  /// Error if it cannot be read.
+  void refresh();
+
   const Machine& machine() const;
   const std::string& path() const;
 
