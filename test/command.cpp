@@ -181,7 +181,7 @@ TEST_CASE("strategies are measured, a layer is explained, and time is shared out
   }
   for (const auto& l : j["layers"]) layers += l.value("measured_ms", 0.0);
   CHECK(predicted == doctest::Approx(j["predicted_ms"].get<double>()));
-  CHECK(measured >= layers);
+  CHECK(measured >= layers * (1 - 1e-9));  // sums in another order
   const auto& rows = j["explain"][0]["rows"];
   CHECK(rows.size() > 100);
   CHECK(rows[0]["chosen"] == true);
