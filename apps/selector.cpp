@@ -122,6 +122,8 @@ std::optional<Plan> selected_plan(const Settings& settings, const Filter& filter
     return std::nullopt;
   }
   report.considered = count_candidates(net, filter);
+  if (filter.max_memory != kNoLimit && !settings.quiet)
+    fmt::print(stderr, "looking for the fastest plan within {}\n", settings.max_memory);
   Plan plan = select(net, filter, costs_of(store), store.machine(), true, sizes_of(store));
   if (!settings.explain.empty()) {
     report.explanations =

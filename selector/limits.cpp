@@ -97,6 +97,7 @@ class Search {
   }
 
   Plan run() {
+    const auto start = Clock::now();
     const PlanMemory unlimited = memory_of(net_, unlimited_, sizes_);
     if (unlimited.total() <= limit_) {
       Plan plan = unlimited_;
@@ -111,6 +112,7 @@ class Search {
     best_->memory->unlimited_bytes = unlimited.total();
     SolverReport& solver = best_->solver;
     solver.lower_bound_seconds = std::min(bound_, solver.objective_seconds);
+    solver.solve_seconds = std::chrono::duration<double>(Clock::now() - start).count();
     solver.proven_optimal = solver.lower_bound_seconds == solver.objective_seconds;
     return std::move(*best_);
   }

@@ -28,9 +28,8 @@ nlohmann::ordered_json json_ms(double seconds) {
 std::string table(const Explanation& explanation) {
   std::string out = fmt::format("\nlayer {} ({})\n", printable(explanation.layer),
                                 printable(explanation.problem));
-  out +=
-      fmt::format("  {:<36} {:<16} {:>11} {:>12} {:>11} {:>8} {:>9} {:>9}\n", "implementation",
-                  "layouts", "own ms", "conversions", "network ms", "", "workspace", "packed MB");
+  out += fmt::format("  {:<36} {:<16} {:>11} {:>12} {:>11} {:>8} {:>9} {:>9}\n", "implementation",
+                     "layouts", "own ms", "conversions", "network ms", "", "work MB", "packed MB");
   double best = 0;
   for (const ExplainedRow& r : explanation.rows) {
     if (r.left_out.empty()) {

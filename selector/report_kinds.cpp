@@ -18,18 +18,19 @@ struct Share {
 /// Shares by kind, the largest prediction first.
 std::vector<Share> shares(const Report& report) {
   std::map<std::string, Share> all;
-  const auto add = [&](const std::string& kind, double seconds) {
+  const auto add = [&](const std::string& kind, double seconds) -> Share& {
     Share& share = all[kind];
     share.kind = kind;
     share.count += seconds > 0 ? 1 : 0;
     share.predicted += seconds;
+    return share;
   };
   for (const PlanLayer& l : report.plan->layers) add(l.kind, l.seconds);
   for (const PlanConversion& c : report.plan->conversions) add("conversion", c.seconds);
   if (report.times) {
     const auto& steps = report.executable->steps();
     for (std::size_t i = 0; i < steps.size(); ++i)
-      all.at(steps[i].kind).measured += report.times->step_seconds[i];
+      add(steps[i].kind, 0).measured += report.times->step_seconds[i];
   }
   std::vector<Share> sorted;
   for (auto& [kind, share] : all) {
