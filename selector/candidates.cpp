@@ -304,6 +304,13 @@ ChannelSlice concat_slice(const Network& net, LayerId id, std::size_t i) {
   return slice;
 }
 
+bool joined(Layout a, Layout b, const Shape& part, const ChannelSlice& slice) {
+  Shape whole = part;
+  whole.c = slice.channels;
+  return a == b || (same_memory(a, b, part) && same_memory(a, b, whole) &&
+                    slice.begin % block(a) == 0 && slice.begin % block(b) == 0);
+}
+
 std::string convolution_problem(const Network& net, LayerId id) {
   const auto& op = std::get<ConvOp>(net.layers[static_cast<std::size_t>(id)].op);
   return scenario_of(net, id).str() + (op.epilogue.residual ? "+sum" : "");

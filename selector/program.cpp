@@ -164,14 +164,6 @@ class Builder {
     return slice;
   }
 
-  /// Whether a part of a concatenation lies the same in both layouts.
-  bool joined(Layout a, Layout b, const Shape& part, const ChannelSlice& slice) const {
-    Shape whole = part;
-    whole.c = slice.channels;
-    return a == b || (same_memory(a, b, part) && same_memory(a, b, whole) &&
-                      slice.begin % block(a) == 0 && slice.begin % block(b) == 0);
-  }
-
   /// Gives the inputs of concatenations that are written in place their places beforehand: outer
   /// concatenations first, so that nested ones end up in the outermost buffer.
   void place_slices() {

@@ -106,7 +106,7 @@ Steps Query::conversions_of(const pbqp::Assignment& assignment, TensorId t) cons
   const auto [reader, input] = instance_.readers[i][0];
   const Choice& c = chosen(assignment, reader);
   if (c.slices) {
-    if (transport->joined(from, c.in, whole_channels(reader))) return {};
+    if (transport->joined(from, c.in, concat_slice(instance_.net, reader, input))) return {};
     return transport->into_slice(from, c.in).second;
   }
   return transport->chain(from, input_layout(c, input));
@@ -121,11 +121,6 @@ double Query::choice_cost(const Choice& choice, LayerId id) const {
       sum += instance_.transport(t)->copy(choice.in);
   }
   return sum;
-}
-
-Index Query::whole_channels(LayerId concat) const {
-  const Layer& layer = instance_.net.layers[static_cast<std::size_t>(concat)];
-  return instance_.net.tensors[static_cast<std::size_t>(layer.outputs[0])].shape.c;
 }
 
 /// Whether a choice of layer `id` can write its output as input `input` of concat `concat`.
@@ -178,15 +173,14 @@ void Query::add_tensor(TensorId t) {
   } else {
     const auto [reader, input] = readers[0];
     pbqp::Matrix matrix(kClasses, kClasses);
-    const Index whole = choices_[static_cast<std::size_t>(reader)][0].slices || has_slices(reader)
-                            ? whole_channels(reader)
-                            : 0;
+    const ChannelSlice slice =
+        has_slices(reader) ? concat_slice(instance_.net, reader, input) : ChannelSlice{};
     for (std::size_t a = 0; a < kClasses; ++a) {
       for (std::size_t b = 0; b < kClasses; ++b) {
         const Layout own = layout_of_class(a), wanted = layout_of_class(b);
         if (!flag_of_class(b)) {
           matrix(a, b) = transport->cost(own, wanted);
-        } else if (transport->joined(own, wanted, whole)) {
+        } else if (transport->joined(own, wanted, slice)) {
           matrix(a, b) = flag_of_class(a) ? 0 : kInfinity;
         } else {
           matrix(a, b) = transport->into_slice(own, wanted).first;

@@ -63,7 +63,6 @@ class Query {
   Plan plan(const pbqp::Assignment& assignment, const Machine& machine) const;
 
  private:
-  Index whole_channels(LayerId concat) const;
   bool can_slice(const Choice& choice, LayerId id, LayerId concat, std::size_t input) const;
   pbqp::Classes producer_classes(LayerId maker,
                                  const std::vector<std::pair<LayerId, std::size_t>>& readers) const;

@@ -39,11 +39,9 @@ class Transport {
     return costs_[static_cast<std::size_t>(routine - conversions().data())];
   }
 
-  /// True if a tensor written in one layout into a slice lies there as the other layout wants it.
-  bool joined(Layout a, Layout b, Index whole_channels) const {
-    Shape whole = shape_;
-    whole.c = whole_channels;
-    return a == b || (same_memory(a, b, shape_) && same_memory(a, b, whole));
+  /// True if the tensor, written in one layout into a slice, lies there as the other wants it.
+  bool joined(Layout a, Layout b, const ChannelSlice& slice) const {
+    return convprim::joined(a, b, shape_, slice);
   }
 
   /// Cheapest way to get the tensor from `from` into a slice in `to` by at least one routine: the

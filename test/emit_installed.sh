@@ -35,12 +35,12 @@ grep -q pcfiledir "$libdir/pkgconfig/convprim.pc" || sed -i "s|^prefix=.*|prefix
 export PKG_CONFIG_PATH="$libdir/pkgconfig" LD_LIBRARY_PATH="$libdir"
 selector="$root/prefix/bin/selector"
 
-# emitted NET FLOATS: plan, program and both outputs; `loaded` has its plan from a file.
+# emitted NET FLOATS OUTPUTS: a plan from few measurements, its program, and the outputs of both.
 emitted() {
   net="$source/data/nets/$1.prototxt"
   # Bytes 30 to 3f make floats from 0 to 0.75.
   LC_ALL=C tr -dc '\060-\077' </dev/urandom | head -c $(($2 * 4)) >"$root/$1.bin"
-  check "$1: plan and program" "$selector" --net "$net" --families im2,direct --threads 2 --quiet --runs 0 \
+  check "$1: plan and program" "$selector" --net "$net" --families implicit --threads 2 --quiet --runs 0 \
     --costs "$root/costs.db" --save-plan "$root/$1.json" --emit "$root/$1"
   check "$1: loaded plan" "$selector" --net "$net" --load-plan "$root/$1.json" --quiet --runs 0 --verify \
     --input "$root/$1.bin" --output "$root/$1-out"

@@ -350,3 +350,40 @@ TEST_CASE("whatever is done to a plan, it is refused, or it runs and computes th
   CHECK(ran > 50);
   CHECK(refused > 50);
 }
+
+// 1x1 images lie the same in several layouts, but not every part of a concatenation can be written
+// in blocks.
+TEST_CASE("parts of concatenations of 1x1 images") {
+  std::string text =
+      "layer { name: \"x\" type: \"Input\" top: \"x\" input_param { shape { dim: 2 dim: 16 dim: 1 "
+      "dim: 1 } } }\n";
+  std::string parts;
+  for (const int channels : {4, 16, 8, 4}) {
+    const std::string name = "c" + std::to_string(parts.size());
+    text += "layer { name: \"" + name + "\" type: \"Convolution\" bottom: \"x\" top: \"" + name +
+            "\" convolution_param { num_output: " + std::to_string(channels) +
+            " kernel_size: 1 } }\n";
+    parts += "bottom: \"" + name + "\" ";
+  }
+  text += "layer { name: \"cat\" type: \"Concat\" top: \"cat\" " + parts + "}\n";
+  Network original = import_network_text(text, "test");
+  random_weights(original);
+  Network net = original;
+  optimise(net);
+  std::vector<std::vector<double>> reference;
+  int sliced = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    CAPTURE(seed);
+    const Plan plan = load_plan(save_plan(plan_of(net, seed), net), net);
+    sliced += plan.layers.back().implementation == "slices" ? 1 : 0;
+    const Executable executable(net, plan);
+    auto context = executable.make_context();
+    const auto inputs = fill_inputs(executable, context);
+    if (reference.empty()) reference = evaluate_reference(original, inputs, 1);
+    executable.run(context);
+    for (std::size_t i = 0; i < reference[0].size(); ++i)
+      CHECK(static_cast<double>(context.output(0)[i]) ==
+            doctest::Approx(reference[0][i]).epsilon(1e-4));
+  }
+  CHECK(sliced > 10);
+}
