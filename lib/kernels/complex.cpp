@@ -56,14 +56,14 @@ void plain_tile(const ComplexProduct& p, ptrdiff_t first) {
       }
       CONVPRIM_UNROLL
       for (int t = 0; t < P; ++t) {
-        const Vec xr = broadcast(x[t * p.x_position + c]);
-        const Vec xi = broadcast(x[t * p.x_position + p.x_plane + c]);
+        const Factor xr = factor(x + t * p.x_position + c);
+        const Factor xi = factor(x + t * p.x_position + p.x_plane + c);
         CONVPRIM_UNROLL
         for (int v = 0; v < N; ++v) {
-          re[t][v] += fr[v] * xr;
-          im[t][v] += fi[v] * xr;
-          re[t][v] -= fi[v] * xi;
-          im[t][v] += fr[v] * xi;
+          add_product(re[t][v], fr[v], xr);
+          add_product(im[t][v], fi[v], xr);
+          subtract_product(re[t][v], fi[v], xi);
+          add_product(im[t][v], fr[v], xi);
         }
       }
       f += 2 * N * kLanes;
@@ -99,13 +99,12 @@ void gauss_tile(const ComplexProduct& p, ptrdiff_t first) {
       CONVPRIM_UNROLL
       for (int t = 0; t < P; ++t) {
         const float* at = x + t * p.x_position + c;
-        const Vec xr = broadcast(at[0]), xi = broadcast(at[p.x_plane]);
-        const Vec sum = broadcast(at[2 * p.x_plane]);
+        const Factor xr = factor(at), xi = factor(at + p.x_plane), sum = factor(at + 2 * p.x_plane);
         CONVPRIM_UNROLL
         for (int v = 0; v < N; ++v) {
-          a[t][v] += fa[v] * sum;
-          b[t][v] += fb[v] * xr;
-          d[t][v] += fd[v] * xi;
+          add_product(a[t][v], fa[v], sum);
+          add_product(b[t][v], fb[v], xr);
+          add_product(d[t][v], fd[v], xi);
         }
       }
       f += 3 * N * kLanes;

@@ -42,7 +42,7 @@ CONVPRIM_INLINE void add_pixel(P<V> (&acc)[TW], P<V> x, const P<V> (&k)[KW], int
   CONVPRIM_UNROLL
   for (int j = 0; j < KW; ++j) {
     const int t = (col - j) / SW;
-    if (col >= j && (col - j) % SW == 0 && t < TW) acc[t] += x * k[j];
+    if (col >= j && (col - j) % SW == 0 && t < TW) add_product(acc[t], x, k[j]);
   }
 }
 
@@ -84,7 +84,7 @@ CONVPRIM_INLINE void add_row_any(P<V> (&acc)[TW], const DepthwiseRows& a, const 
                        static_cast<std::size_t>(a.w)) {
         continue;
       }
-      acc[t] += (kPart ? load_partv<V>(p + t * step, lanes) : loadv<V>(p + t * step)) * k;
+      add_product(acc[t], kPart ? load_partv<V>(p + t * step, lanes) : loadv<V>(p + t * step), k);
     }
   }
 }
@@ -270,9 +270,10 @@ void rows8(const DepthwiseRows& a) { rows_by<(kLanes < 8 ? kLanes : 8)>(a); }
 // Column vectors
 // ----------------------------------------------------------------------------------------------
 
-template <int V>
+/// Sums of one vector of columns, finished and stored; kPart: only those that exist.
+template <int V, bool kPart = true>
 CONVPRIM_INLINE void finish(P<V> v, const DepthwisePlane& a, ptrdiff_t y, ptrdiff_t x) {
-  const ptrdiff_t n = a.ow - x;
+  const ptrdiff_t n = kPart ? a.ow - x : V;
   if (a.residual != nullptr) v += load_partv<V>(a.residual + y * a.residual_row + x, n);
   v = clampv<V>(v, broadcastv<V>(a.lo), broadcastv<V>(a.hi));
   store_partv<V>(a.out + y * a.out_row + x, v, n);
@@ -309,12 +310,68 @@ CONVPRIM_INLINE void square_rows(const DepthwisePlane& a, ptrdiff_t y) {
   }
 }
 
+/// The same where a weight is a lane of a register, so that all weights fit; N of them.
+template <int N>
+struct LaneTaps {
+  static constexpr int kWhole = N / kLanes;
+  Vec k[kWhole + 1];
+  explicit CONVPRIM_INLINE LaneTaps(const float* weights) {
+    CONVPRIM_UNROLL
+    for (int i = 0; i < kWhole; ++i) k[i] = load(weights + i * kLanes);
+    k[kWhole] = load_part(weights + kWhole * kLanes, N % kLanes);
+  }
+};
+
+/// One vector of columns of R output rows.
+template <int K, int SH, int R, bool kPart>
+CONVPRIM_INLINE void lane_columns(const DepthwisePlane& a, const LaneTaps<K * K>& taps, ptrdiff_t y,
+                                  ptrdiff_t x) {
+  const float* in = a.in + y * SH * a.pitch + x;
+  Vec acc[R];
+  CONVPRIM_UNROLL
+  for (int r = 0; r < R; ++r) acc[r] = broadcast(a.bias);
+  CONVPRIM_UNROLL
+  for (int row = 0; row < (R - 1) * SH + K; ++row) {
+    CONVPRIM_UNROLL
+    for (int j = 0; j < K; ++j) {
+      const Vec v = load(in + row * a.pitch + a.column[j]);
+      CONVPRIM_UNROLL
+      for (int i = 0; i < K; ++i) {
+        const int r = (row - i) / SH, tap = i * K + j;
+        if (row >= i && (row - i) % SH == 0 && r < R)
+          add_product(acc[r], v, taps.k[tap / kLanes], tap % kLanes);
+      }
+    }
+  }
+  CONVPRIM_UNROLL
+  for (int r = 0; r < R; ++r) finish<kLanes, kPart>(acc[r], a, y + r, x);
+}
+
+/// Whole vectors have a loop of their own, since parts of them are stored float by float.
+template <int K, int SH, int R>
+CONVPRIM_INLINE void lane_rows(const DepthwisePlane& a, ptrdiff_t y) {
+  const LaneTaps<K * K> taps(a.weights);
+  const DepthwisePlane own = a;  // no store can change it: its values stay in registers
+  ptrdiff_t x = 0;
+  for (; x + kLanes <= own.ow; x += kLanes) lane_columns<K, SH, R, false>(own, taps, y, x);
+  if (x < own.ow) lane_columns<K, SH, R, true>(own, taps, y, x);
+}
+
+template <int V, int K, int SH, int R>
+CONVPRIM_INLINE void some_rows(const DepthwisePlane& a, ptrdiff_t y) {
+  if constexpr (kLaneFactors && V == kLanes) {
+    lane_rows<K, SH, R>(a, y);
+  } else {
+    square_rows<V, K, SH, R>(a, y);
+  }
+}
+
 template <int V, int K, int SH>
 void square(const DepthwisePlane& a) {
   ptrdiff_t y = 0;
-  for (; y + 4 <= a.rows; y += 4) square_rows<V, K, SH, 4>(a, y);
-  for (; y + 2 <= a.rows; y += 2) square_rows<V, K, SH, 2>(a, y);
-  for (; y < a.rows; ++y) square_rows<V, K, SH, 1>(a, y);
+  for (; y + 4 <= a.rows; y += 4) some_rows<V, K, SH, 4>(a, y);
+  for (; y + 2 <= a.rows; y += 2) some_rows<V, K, SH, 2>(a, y);
+  for (; y < a.rows; ++y) some_rows<V, K, SH, 1>(a, y);
 }
 
 /// Any kernel: N vectors of one row.

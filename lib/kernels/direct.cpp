@@ -6,6 +6,27 @@
 namespace convprim::kernels::CONVPRIM_KERNELS {
 namespace {
 
+/// One tap: M weights times Q vectors of the input.
+template <int Q, int M>
+CONVPRIM_INLINE void add_tap(Vec (&acc)[M][Q], const Vec (&x)[Q], const float* w) {
+  constexpr int kWhole = kLaneFactors ? M / kLanes * kLanes : 0;
+  CONVPRIM_UNROLL
+  for (int m = 0; m < kWhole; m += kLanes) {
+    const Vec y = load(w + m);
+    CONVPRIM_UNROLL
+    for (int l = 0; l < kLanes; ++l) {
+      CONVPRIM_UNROLL
+      for (int q = 0; q < Q; ++q) add_product(acc[m + l][q], x[q], y, l);
+    }
+  }
+  CONVPRIM_UNROLL
+  for (int m = kWhole; m < M; ++m) {
+    const Factor y = factor(w + m);
+    CONVPRIM_UNROLL
+    for (int q = 0; q < Q; ++q) add_product(acc[m][q], x[q], y);
+  }
+}
+
 template <int Q, int M>
 void columns(const ColumnsTile& t) {
   Vec acc[M][Q];
@@ -24,12 +45,7 @@ void columns(const ColumnsTile& t) {
       Vec x[Q];
       CONVPRIM_UNROLL
       for (int q = 0; q < Q; ++q) x[q] = load(row + q * kLanes);
-      CONVPRIM_UNROLL
-      for (int m = 0; m < M; ++m) {
-        const Vec y = broadcast(w[m]);
-        CONVPRIM_UNROLL
-        for (int q = 0; q < Q; ++q) acc[m][q] += y * x[q];
-      }
+      add_tap<Q, M>(acc, x, w);
       w += M;
     }
     in += t.channel_stride;

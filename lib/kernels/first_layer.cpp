@@ -66,9 +66,9 @@ void channel_row(const FirstRow& a) {
       for (int m = 0; m < NM; ++m) k[m] = load(weights + m * kLanes);
       CONVPRIM_UNROLL
       for (int t = 0; t < TW; ++t) {
-        const Vec v = broadcast(p[t]);
+        const Factor v = factor(p + t);
         CONVPRIM_UNROLL
-        for (int m = 0; m < NM; ++m) acc[m][t] += v * k[m];
+        for (int m = 0; m < NM; ++m) add_product(acc[m][t], k[m], v);
       }
       weights += kN;
     }

@@ -84,9 +84,31 @@ CONVPRIM_INLINE void add_term(Vec (&acc)[P][V], const float* const (&a)[P], std:
   for (int v = 0; v < V; ++v) x[v] = load(w + v * kLanes);
   CONVPRIM_UNROLL
   for (int p = 0; p < P; ++p) {
-    const Vec y = broadcast(a[p][at]);
+    const Factor y = factor(a[p] + at);
     CONVPRIM_UNROLL
-    for (int v = 0; v < V; ++v) acc[p][v] += y * x[v];
+    for (int v = 0; v < V; ++v) add_product(acc[p][v], x[v], y);
+  }
+}
+
+/// As many terms as a register has floats: those of one pixel come with one load, and each
+/// multiply-add takes one of them by its lane.
+template <int V, int P>
+CONVPRIM_INLINE void add_lanes(Vec (&acc)[P][V], const float* const (&a)[P], std::ptrdiff_t at,
+                               const float* w) {
+  Vec y[P];
+  CONVPRIM_UNROLL
+  for (int p = 0; p < P; ++p) y[p] = load(a[p] + at);
+  CONVPRIM_UNROLL
+  for (int l = 0; l < kLanes; ++l) {
+    Vec x[V];
+    CONVPRIM_UNROLL
+    for (int v = 0; v < V; ++v) x[v] = load(w + (l * V + v) * kLanes);
+    CONVPRIM_UNROLL
+    for (int p = 0; p < P; ++p) {
+      CONVPRIM_UNROLL
+      for (int v = 0; v < V; ++v) add_product(acc[p][v], x[v], y[p], l);
+    }
+    asm volatile("" ::: "memory");
   }
 }
 
@@ -102,16 +124,33 @@ CONVPRIM_INLINE void add_run(Vec (&acc)[P][V], const float* const (&a)[P], std::
   if (Unit) {
     for (; terms >= kUnroll; terms -= kUnroll) {
       asm volatile("" : "+r"(at), "+r"(w)::"memory");
+      constexpr int kStep = kLaneFactors ? kLanes : 1;
       CONVPRIM_UNROLL
-      for (int u = 0; u < kUnroll; ++u) {
-        add_term<V, P>(acc, a, at + u, w + u * V * kLanes);
-        asm volatile("" ::: "memory");
+      for (int u = 0; u < kUnroll; u += kStep) {
+        if constexpr (kLaneFactors) {
+          add_lanes<V, P>(acc, a, at + u, w + u * V * kLanes);
+        } else {
+          add_term<V, P>(acc, a, at + u, w + u * V * kLanes);
+          asm volatile("" ::: "memory");
+        }
       }
       CONVPRIM_UNROLL
       for (int i = 0; i < kUnroll * kPrefetch; i += 16) __builtin_prefetch(prefetch + i, 0, 2);
       prefetch += kUnroll * kPrefetch;
       w += kUnroll * V * kLanes;
       at += kUnroll;
+    }
+  }
+  if (!Unit && kLaneFactors) {
+    for (; terms >= kLanes; terms -= kLanes) {
+      asm volatile("" : "+r"(at), "+r"(w)::"memory");
+      CONVPRIM_UNROLL
+      for (int u = 0; u < kLanes; ++u) {
+        add_term<V, P>(acc, a, at, w + u * V * kLanes);
+        asm volatile("" ::: "memory");
+        at += step;
+      }
+      w += kLanes * V * kLanes;
     }
   }
   for (; terms > 0; --terms) {
@@ -335,7 +374,17 @@ constexpr GemmKernels with_even(GemmKernels k) {
   return k;
 }
 
-#if defined(CONVPRIM_KERNELS_AVX512) || defined(CONVPRIM_KERNELS_NEON)
+#if defined(CONVPRIM_KERNELS_NEON)
+// Beside the sums a register for each pixel, and V of weights.
+#define CONVPRIM_MAX_PIXELS \
+  { 12, 10, 7, 5 }
+#define CONVPRIM_TILES(unit)                                                                \
+  {                                                                                         \
+    {CONVPRIM_TILES12(1, unit)}, {CONVPRIM_TILES10(2, unit)}, {CONVPRIM_TILES7(3, unit)}, { \
+      CONVPRIM_TILES5(4, unit)                                                              \
+    }                                                                                       \
+  }
+#elif defined(CONVPRIM_KERNELS_AVX512)
 #define CONVPRIM_MAX_PIXELS \
   { 12, 11, 9, 6 }
 #define CONVPRIM_TILES(unit)                                                                \
@@ -354,10 +403,12 @@ constexpr GemmKernels with_even(GemmKernels k) {
 #endif
 #define CONVPRIM_TILES4(v, unit) \
   tile<v, 1, unit>, tile<v, 2, unit>, tile<v, 3, unit>, tile<v, 4, unit>
-#define CONVPRIM_TILES6(v, unit) CONVPRIM_TILES4(v, unit), tile<v, 5, unit>, tile<v, 6, unit>
-#define CONVPRIM_TILES9(v, unit) \
-  CONVPRIM_TILES6(v, unit), tile<v, 7, unit>, tile<v, 8, unit>, tile<v, 9, unit>
-#define CONVPRIM_TILES11(v, unit) CONVPRIM_TILES9(v, unit), tile<v, 10, unit>, tile<v, 11, unit>
+#define CONVPRIM_TILES5(v, unit) CONVPRIM_TILES4(v, unit), tile<v, 5, unit>
+#define CONVPRIM_TILES6(v, unit) CONVPRIM_TILES5(v, unit), tile<v, 6, unit>
+#define CONVPRIM_TILES7(v, unit) CONVPRIM_TILES6(v, unit), tile<v, 7, unit>
+#define CONVPRIM_TILES9(v, unit) CONVPRIM_TILES7(v, unit), tile<v, 8, unit>, tile<v, 9, unit>
+#define CONVPRIM_TILES10(v, unit) CONVPRIM_TILES9(v, unit), tile<v, 10, unit>
+#define CONVPRIM_TILES11(v, unit) CONVPRIM_TILES10(v, unit), tile<v, 11, unit>
 #define CONVPRIM_TILES12(v, unit) CONVPRIM_TILES11(v, unit), tile<v, 12, unit>
 
 }  // namespace

@@ -43,6 +43,43 @@ CONVPRIM_INLINE Vec broadcast(float x) { return x - Vec{}; }
 CONVPRIM_INLINE Vec vmax(Vec a, Vec b) { return a > b ? a : b; }
 CONVPRIM_INLINE Vec vmin(Vec a, Vec b) { return a < b ? a : b; }
 
+/// sum += a * b.
+template <class X>
+CONVPRIM_INLINE void add_product(X& sum, X a, X b) {
+  sum += a * b;
+}
+/// sum -= a * b.
+template <class X>
+CONVPRIM_INLINE void subtract_product(X& sum, X a, X b) {
+  sum -= a * b;
+}
+/// A float that multiplies whole vectors: in all lanes of a register, or in the first.
+/// kLaneFactors: any lane of a register will do.
+#if defined(CONVPRIM_KERNELS_NEON)
+inline constexpr bool kLaneFactors = true;
+using Factor = float;
+CONVPRIM_INLINE Factor factor(const float* p) { return *p; }
+// Written out, since the compiler moves sums from register to register in long unrolled loops.
+CONVPRIM_INLINE void add_product(Vec& sum, Vec a, Vec b) {
+  asm("fmla %0.4s, %1.4s, %2.4s" : "+w"(sum) : "w"(a), "w"(b));
+}
+CONVPRIM_INLINE void add_product(Vec& sum, Vec a, Factor b) {
+  asm("fmla %0.4s, %1.4s, %2.s[0]" : "+w"(sum) : "w"(a), "w"(b));
+}
+CONVPRIM_INLINE void subtract_product(Vec& sum, Vec a, Factor b) {
+  asm("fmls %0.4s, %1.4s, %2.s[0]" : "+w"(sum) : "w"(a), "w"(b));
+}
+/// sum += a * b[lane].
+CONVPRIM_INLINE void add_product(Vec& sum, Vec a, Vec b, int lane) {
+  asm("fmla %0.4s, %1.4s, %2.s[%3]" : "+w"(sum) : "w"(a), "w"(b), "i"(lane));
+}
+#else
+inline constexpr bool kLaneFactors = false;
+using Factor = Vec;
+CONVPRIM_INLINE Factor factor(const float* p) { return broadcast(*p); }
+CONVPRIM_INLINE void add_product(Vec& sum, Vec a, Vec b, int lane) { sum += a * b[lane]; }
+#endif
+
 #if defined(CONVPRIM_KERNELS_AVX512)
 CONVPRIM_INLINE unsigned short first_lanes(std::ptrdiff_t n) {
   return static_cast<unsigned short>(n >= kLanes ? 0xFFFFU : (1U << n) - 1U);
@@ -72,11 +109,15 @@ CONVPRIM_INLINE void store_part(float* p, Vec v, std::ptrdiff_t n) {
   __builtin_ia32_maskstoreps256(reinterpret_cast<Vec*>(p), first_lanes(n), v);
 }
 #else
+static_assert(kLanes == 4);
+// Spelled out: for a loop the compiler calls memcpy, and keeps nothing in registers across it.
 /// The first n lanes from memory, zeros in the others; reads nothing beyond.
 CONVPRIM_INLINE Vec load_part(const float* p, std::ptrdiff_t n) {
   if (n >= kLanes) return load(p);
   Vec v{};
-  for (std::ptrdiff_t i = 0; i < n; ++i) v[i] = p[i];
+  if (n > 0) v[0] = p[0];
+  if (n > 1) v[1] = p[1];
+  if (n > 2) v[2] = p[2];
   return v;
 }
 /// Stores the first n lanes only.
@@ -85,7 +126,9 @@ CONVPRIM_INLINE void store_part(float* p, Vec v, std::ptrdiff_t n) {
     store(p, v);
     return;
   }
-  for (std::ptrdiff_t i = 0; i < n; ++i) p[i] = v[i];
+  if (n > 0) p[0] = v[0];
+  if (n > 1) p[1] = v[1];
+  if (n > 2) p[2] = v[2];
 }
 #endif
 

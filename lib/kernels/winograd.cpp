@@ -289,7 +289,8 @@ constexpr int kPanelVectors = 2;
 constexpr int kPanel = kPanelVectors * kLanes;
 constexpr int kLine = 16;  // floats in a cache line
 // 14 rows of 2 accumulators, 2 vectors of weights and a broadcast fill 32 registers.
-constexpr int kMaxRows = kRegisters == 32 ? 14 : 6;
+// With factors by lane, 10 rows of 2 accumulators, 10 vectors of inputs and 2 of weights do.
+constexpr int kMaxRows = kLaneFactors ? 10 : kRegisters == 32 ? 14 : 6;
 
 /// R tiles times NV vectors of outputs; c holds the first row of each vector. Each step prefetches
 /// at `ahead` and moves it on: hardware prefetchers alone leave a quarter of the time to waiting
@@ -307,16 +308,43 @@ void micro(const WinogradGemm& g, const float* a, std::ptrdiff_t a_block, const 
     ahead += ahead_step;
     CONVPRIM_UNROLL
     for (int r = 0; r < R; ++r) {
-      const Vec x = broadcast(ak[r * kWinogradBlock]);
+      const Factor x = factor(ak + r * kWinogradBlock);
       CONVPRIM_UNROLL
-      for (int v = 0; v < NV; ++v) acc[r][v] += x * w[v];
+      for (int v = 0; v < NV; ++v) add_product(acc[r][v], w[v], x);
     }
+  };
+  // As many terms as a register has floats, those of one tile with one load.
+  [[maybe_unused]] const auto lanes = [&](const float* ak) __attribute__((always_inline)) {
+    Vec x[R];
+    CONVPRIM_UNROLL
+    for (int r = 0; r < R; ++r) x[r] = load(ak + r * kWinogradBlock);
+    for (int l = 0; l < kLanes; l += kLine / (NV * kLanes)) {
+      __builtin_prefetch(ahead + l * ahead_step, 0, 2);
+    }
+    ahead += kLanes * ahead_step;
+    CONVPRIM_UNROLL
+    for (int l = 0; l < kLanes; ++l) {
+      Vec w[NV];
+      CONVPRIM_UNROLL
+      for (int v = 0; v < NV; ++v) w[v] = load(b + (l * NV + v) * kLanes);
+      CONVPRIM_UNROLL
+      for (int r = 0; r < R; ++r) {
+        CONVPRIM_UNROLL
+        for (int v = 0; v < NV; ++v) add_product(acc[r][v], w[v], x[r], l);
+      }
+      asm volatile("" ::: "memory");
+    }
+    b += kLanes * NV * kLanes;
   };
   const std::ptrdiff_t whole = g.k / kWinogradBlock, rest = g.k % kWinogradBlock;
   for (std::ptrdiff_t tap = 0; tap < g.taps; ++tap) {
     const float* ak = a + tap * g.tap_stride;
     for (std::ptrdiff_t block = 0; block < whole; ++block, ak += a_block) {
-      _Pragma("GCC unroll 4") for (int i = 0; i < kWinogradBlock; ++i) step(ak + i);
+      if constexpr (kLaneFactors) {
+        _Pragma("GCC unroll 2") for (int i = 0; i < kWinogradBlock; i += kLanes) lanes(ak + i);
+      } else {
+        _Pragma("GCC unroll 4") for (int i = 0; i < kWinogradBlock; ++i) step(ak + i);
+      }
     }
     for (std::ptrdiff_t i = 0; i < rest; ++i) step(ak + i);
   }
