@@ -19,12 +19,6 @@ using std::ptrdiff_t;
 template <int V>
 using P = typename Pack<V>::type;
 
-template <int V>
-CONVPRIM_INLINE P<V> clampv(P<V> x, P<V> lo, P<V> hi) {
-  x = x > lo ? x : lo;
-  return x < hi ? x : hi;
-}
-
 // Channel vectors
 // ----------------------------------------------------------------------------------------------
 
@@ -137,7 +131,7 @@ CONVPRIM_INLINE void two_rows(const DepthwiseRows& a, const float* in, Steps& in
     out_steps.pin();
     CONVPRIM_UNROLL
     for (int t = 0; t < TW; ++t) {
-      storev<V>(const_cast<float*>(out_steps.at(out, t)), clampv<V>(acc[r][t], lo, hi));
+      storev<V>(const_cast<float*>(out_steps.at(out, t)), limit(acc[r][t], lo, hi));
     }
     out += a.out_next;
   }
@@ -203,7 +197,7 @@ void tile(const DepthwiseRows& a, ptrdiff_t x, ptrdiff_t count) {
         out_steps.pin();
         CONVPRIM_UNROLL
         for (int t = 0; t < TW; ++t) {
-          const P<V> v = clampv<V>(acc[t], lo, hi);
+          const P<V> v = limit(acc[t], lo, hi);
           float* p = const_cast<float*>(out_steps.at(out, t));
           if constexpr (kPart) {
             store_partv<V>(p, v, lanes);
@@ -275,7 +269,7 @@ template <int V, bool kPart = true>
 CONVPRIM_INLINE void finish(P<V> v, const DepthwisePlane& a, ptrdiff_t y, ptrdiff_t x) {
   const ptrdiff_t n = kPart ? a.ow - x : V;
   if (a.residual != nullptr) v += load_partv<V>(a.residual + y * a.residual_row + x, n);
-  v = clampv<V>(v, broadcastv<V>(a.lo), broadcastv<V>(a.hi));
+  v = limit(v, broadcastv<V>(a.lo), broadcastv<V>(a.hi));
   store_partv<V>(a.out + y * a.out_row + x, v, n);
 }
 
@@ -324,17 +318,19 @@ struct LaneTaps {
 
 /// One vector of columns of R output rows.
 template <int K, int SH, int R, bool kPart>
-CONVPRIM_INLINE void lane_columns(const DepthwisePlane& a, const LaneTaps<K * K>& taps, ptrdiff_t y,
-                                  ptrdiff_t x) {
+CONVPRIM_INLINE void lane_columns(const DepthwisePlane& a, const LaneTaps<K * K>& taps,
+                                  const ptrdiff_t* row_at, ptrdiff_t y, ptrdiff_t x) {
   const float* in = a.in + y * SH * a.pitch + x;
   Vec acc[R];
   CONVPRIM_UNROLL
   for (int r = 0; r < R; ++r) acc[r] = broadcast(a.bias);
   CONVPRIM_UNROLL
-  for (int row = 0; row < (R - 1) * SH + K; ++row) {
+  for (int j = 0; j < K; ++j) {
+    const float* column = in + a.column[j];
+    asm("" : "+r"(column));
     CONVPRIM_UNROLL
-    for (int j = 0; j < K; ++j) {
-      const Vec v = load(in + row * a.pitch + a.column[j]);
+    for (int row = 0; row < (R - 1) * SH + K; ++row) {
+      const Vec v = load(column + row_at[row]);
       CONVPRIM_UNROLL
       for (int i = 0; i < K; ++i) {
         const int r = (row - i) / SH, tap = i * K + j;
@@ -352,9 +348,17 @@ template <int K, int SH, int R>
 CONVPRIM_INLINE void lane_rows(const DepthwisePlane& a, ptrdiff_t y) {
   const LaneTaps<K * K> taps(a.weights);
   const DepthwisePlane own = a;  // no store can change it: its values stay in registers
+  // Hidden from the compiler, which would rather keep a pointer for each pair of row and column.
+  constexpr int kRows = (R - 1) * SH + K;
+  ptrdiff_t row_at[kRows];
+  CONVPRIM_UNROLL
+  for (int row = 0; row < kRows; ++row) {
+    row_at[row] = row * a.pitch;
+    asm("" : "+r"(row_at[row]));
+  }
   ptrdiff_t x = 0;
-  for (; x + kLanes <= own.ow; x += kLanes) lane_columns<K, SH, R, false>(own, taps, y, x);
-  if (x < own.ow) lane_columns<K, SH, R, true>(own, taps, y, x);
+  for (; x + kLanes <= own.ow; x += kLanes) lane_columns<K, SH, R, false>(own, taps, row_at, y, x);
+  if (x < own.ow) lane_columns<K, SH, R, true>(own, taps, row_at, y, x);
 }
 
 template <int V, int K, int SH, int R>

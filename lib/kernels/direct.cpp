@@ -8,7 +8,12 @@ namespace {
 
 /// One tap: M weights times Q vectors of the input.
 template <int Q, int M>
-CONVPRIM_INLINE void add_tap(Vec (&acc)[M][Q], const Vec (&x)[Q], const float* w) {
+CONVPRIM_INLINE void add_tap(Vec (&acc)[M][Q], const float* row, const float* w) {
+  // One address for all vectors of the row, not one each.
+  if constexpr (kLaneFactors) asm("" : "+r"(row));
+  Vec x[Q];
+  CONVPRIM_UNROLL
+  for (int q = 0; q < Q; ++q) x[q] = load(row + q * kLanes);
   constexpr int kWhole = kLaneFactors ? M / kLanes * kLanes : 0;
   CONVPRIM_UNROLL
   for (int m = 0; m < kWhole; m += kLanes) {
@@ -40,14 +45,19 @@ void columns(const ColumnsTile& t) {
   const float* channel_weights = t.weights;
   for (std::ptrdiff_t c = t.channels; c > 0; --c) {
     const float* w = channel_weights;
-    for (std::ptrdiff_t tap = 0; tap < t.taps; ++tap) {
-      const float* row = in + t.offsets[tap];
-      Vec x[Q];
-      CONVPRIM_UNROLL
-      for (int q = 0; q < Q; ++q) x[q] = load(row + q * kLanes);
-      add_tap<Q, M>(acc, x, w);
-      w += M;
+    const std::int32_t* offset = t.offsets;
+    const std::int32_t* end = offset + t.taps;
+    // Three at a time, so that the loop itself costs less.
+    if constexpr (kLaneFactors) {
+      for (; offset + 3 <= end; offset += 3, w += 3 * M) {
+        CONVPRIM_UNROLL
+        for (int i = 0; i < 3; ++i) {
+          add_tap<Q, M>(acc, in + offset[i], w + i * M);
+          asm volatile("" ::: "memory");  // no registers are left to load for the next tap early
+        }
+      }
     }
+    for (; offset < end; ++offset, w += M) add_tap<Q, M>(acc, in + *offset, w);
     in += t.channel_stride;
     channel_weights += t.weights_stride;
   }
@@ -62,11 +72,11 @@ void columns(const ColumnsTile& t) {
       if (left >= kLanes) {
         Vec v = acc[m][q];
         if (residual != nullptr) v += load(residual + q * kLanes);
-        store(out + q * kLanes, vmin(vmax(v, lo), hi));
+        store(out + q * kLanes, limit(v, lo, hi));
       } else if (left > 0) {
         Vec v = acc[m][q];
         if (residual != nullptr) v += load_part(residual + q * kLanes, left);
-        store_part(out + q * kLanes, vmin(vmax(v, lo), hi), left);
+        store_part(out + q * kLanes, limit(v, lo, hi), left);
       }
     }
   }

@@ -12,8 +12,6 @@ namespace {
 
 using std::ptrdiff_t;
 
-CONVPRIM_INLINE Vec clamp(Vec v, Vec lo, Vec hi) { return vmin(vmax(v, lo), hi); }
-
 // By channels
 // ----------------------------------------------------------------------------------------------
 
@@ -95,7 +93,7 @@ void channel_row(const FirstRow& a) {
         if (a.residual != nullptr) {
           v += get(a, a.residual + (x + t) * a.residual_col, first, count);
         }
-        put(a, a.out + (x + t) * a.out_col, first, clamp(v, lo, hi), count);
+        put(a, a.out + (x + t) * a.out_col, first, limit(v, lo, hi), count);
       }
     }
   }
@@ -175,7 +173,7 @@ CONVPRIM_INLINE void column_tile(const FirstRow& a, ptrdiff_t x) {
       const ptrdiff_t at = x + n * kLanes, count = a.ow - at;
       Vec s = acc[m][n];
       if (a.residual != nullptr) s += load_part(a.residual + m * a.residual_channel + at, count);
-      store_part(a.out + m * a.out_channel + at, clamp(s, lo, hi), count);
+      store_part(a.out + m * a.out_channel + at, limit(s, lo, hi), count);
     }
   }
 }

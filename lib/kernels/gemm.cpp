@@ -19,7 +19,7 @@ extern const TransposeKernels kTranspose;
 namespace {
 
 CONVPRIM_INLINE Vec clamp(const GemmPanel& b, Vec x) {
-  return vmin(vmax(x, broadcast(b.lo)), broadcast(b.hi));
+  return limit(x, broadcast(b.lo), broadcast(b.hi));
 }
 
 /// Stores sums[pixels][width] to planes: adjacent pixels, any distance between channels.
@@ -263,7 +263,7 @@ CONVPRIM_INLINE void store_tile(const GemmPanel& b, const GemmTile& t, Vec (&acc
       }
       CONVPRIM_UNROLL
       for (int p = 0; p < P; ++p) {
-        store(out + p * b.out.pixel_stride, vmin(vmax(acc[p][v], lo), hi));
+        store(out + p * b.out.pixel_stride, limit(acc[p][v], lo, hi));
       }
     }
     return;

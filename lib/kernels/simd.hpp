@@ -43,6 +43,12 @@ CONVPRIM_INLINE Vec broadcast(float x) { return x - Vec{}; }
 CONVPRIM_INLINE Vec vmax(Vec a, Vec b) { return a > b ? a : b; }
 CONVPRIM_INLINE Vec vmin(Vec a, Vec b) { return a < b ? a : b; }
 
+/// No less than lo and no more than hi; NaN becomes lo.
+template <class X>
+CONVPRIM_INLINE X limit(X x, X lo, X hi) {
+  x = x > lo ? x : lo;
+  return x < hi ? x : hi;
+}
 /// sum += a * b.
 template <class X>
 CONVPRIM_INLINE void add_product(X& sum, X a, X b) {
@@ -65,6 +71,10 @@ CONVPRIM_INLINE void add_product(Vec& sum, Vec a, Vec b) {
 }
 CONVPRIM_INLINE void add_product(Vec& sum, Vec a, Factor b) {
   asm("fmla %0.4s, %1.4s, %2.s[0]" : "+w"(sum) : "w"(a), "w"(b));
+}
+CONVPRIM_INLINE Vec limit(Vec x, Vec lo, Vec hi) {
+  asm("fmaxnm %0.4s, %0.4s, %1.4s\n\tfminnm %0.4s, %0.4s, %2.4s" : "+&w"(x) : "w"(lo), "w"(hi));
+  return x;
 }
 CONVPRIM_INLINE void subtract_product(Vec& sum, Vec a, Factor b) {
   asm("fmls %0.4s, %1.4s, %2.s[0]" : "+w"(sum) : "w"(a), "w"(b));
