@@ -121,6 +121,22 @@ std::string arm_cores() {
 
 #endif
 
+#ifdef __aarch64__
+/// How many processors a file of the system lists: "0-3" or "0,2"; at least one.
+std::size_t listed(const std::string& path) {
+  std::ifstream file(path);
+  std::size_t count = 0;
+  for (std::string range; std::getline(file, range, ',');) {
+    const auto dash = range.find('-');
+    const long first = std::strtol(range.c_str(), nullptr, 10);
+    const long last =
+        dash == std::string::npos ? first : std::strtol(range.c_str() + dash + 1, nullptr, 10);
+    count += static_cast<std::size_t>(std::max(last - first + 1, 1L));
+  }
+  return std::max<std::size_t>(count, 1);
+}
+#endif
+
 /// What the kernel says about the first CPU's data or unified cache of that level, 0 if nothing.
 /// The C library gives a whole package's third level, of which a virtual machine may own a part.
 std::size_t cache_by_sysfs(int wanted) {
@@ -133,20 +149,25 @@ std::size_t cache_by_sysfs(int wanted) {
     if (!(level >> number) || !(type >> kind) || !(size >> count)) continue;
     if (number != wanted || kind == "Instruction") continue;
     size >> unit;
+#ifdef __aarch64__
+    // Level 2 is that of a cluster of cores: each counts on its share.
+    if (wanted == 2) count /= listed(at + "shared_cpu_list");
+#endif
     return unit == "K" ? count << 10 : unit == "M" ? count << 20 : count;
   }
   return 0;
 }
 
 std::size_t find_cache(int level) {
-  if (const std::size_t bytes = cache_by_sysfs(level); bytes > 0) return bytes;
+  // An emulator shows the caches of the machine below.
+  if (const std::size_t bytes = emulated() ? 0 : cache_by_sysfs(level); bytes > 0) return bytes;
   const int key = level == 1   ? _SC_LEVEL1_DCACHE_SIZE
                   : level == 2 ? _SC_LEVEL2_CACHE_SIZE
                                : _SC_LEVEL3_CACHE_SIZE;
   const long bytes = sysconf(key);
   if (bytes > 0) return static_cast<std::size_t>(bytes);
   return level == 1   ? std::size_t{32} << 10
-         : level == 2 ? std::size_t{512} << 10
+         : level == 2 ? std::size_t{512} << 10  // one of four Cortex-A57 that share 2 MiB
                       : std::size_t{4} << 20;
 }
 
