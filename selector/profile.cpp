@@ -359,7 +359,7 @@ class Profiler {
       }
       ++progress_.done;
     }
-    if (group.rivals) {
+    if (group.rivals && !rough_) {
       const auto start = Clock::now();
       refine(group);
       seconds_spent_ += since(start);
@@ -374,9 +374,9 @@ class Profiler {
 
   double timed(Subject& subject, int sweep) {
     return undisturbed_seconds(
-        kTries, disturbed_,
+        rough_ ? 1 : kTries, disturbed_,
         [&] {
-          sweeper_.sweep(sweep);
+          if (!rough_) sweeper_.sweep(sweep);
           subject.refresh();
         },
         [&] { subject.run(); });
@@ -393,8 +393,9 @@ class Profiler {
         cost = {first, 1, Cost::Stage::cut};
       } else {
         std::vector<double> runs;
+        if (rough_) runs.push_back(first);
         double total = 0;
-        while (runs.size() < 3 || (runs.size() < 5 && total < kQuickSeconds)) {
+        while (!rough_ && (runs.size() < 3 || (runs.size() < 5 && total < kQuickSeconds))) {
           runs.push_back(timed(*subject, task.key.sweep));
           total += runs.back();
         }
@@ -452,6 +453,8 @@ class Profiler {
   const std::function<void(const Progress&)>& report_;
   Sweeper sweeper_;
   bool sizes_wanted_;
+  // What an emulator takes depends on no cache, means little, and lasts long: one run each.
+  const bool rough_ = emulated();
   Progress progress_;
   int disturbed_ = 0;
   double work_left_ = 0, work_done_ = 0, seconds_spent_ = 0;
