@@ -24,11 +24,31 @@ using P = typename Pack<V>::type;
 
 constexpr int kMaxTile = 8;
 
+#if defined(CONVPRIM_KERNELS_NEON)
+/// Addresses scale an index by the size of an element only, but there are registers for the
+/// distances of all pixels from the first.
+struct InSteps {
+  static constexpr int kPerBase = 20;
+  ptrdiff_t floats[kPerBase];
+  CONVPRIM_INLINE explicit InSteps(ptrdiff_t step) {
+    CONVPRIM_UNROLL
+    for (int i = 0; i < kPerBase; ++i) {
+      floats[i] = i * step;
+      asm("" : "+r"(floats[i]));  // else the compiler adds the step from pixel to pixel
+    }
+  }
+  CONVPRIM_INLINE void pin() {}
+  CONVPRIM_INLINE const float* at(const float* base, int i) const { return base + floats[i]; }
+};
+#else
+using InSteps = Steps;
+#endif
+
 /// Columns that a tile reads, and the bases that address them.
 template <int KW, int SW, int TW>
 constexpr int kColumns = (TW - 1) * SW + KW;
 template <int KW, int SW, int TW>
-constexpr int kBases = (kColumns<KW, SW, TW> + Steps::kPerBase - 1) / Steps::kPerBase;
+constexpr int kBases = (kColumns<KW, SW, TW> + InSteps::kPerBase - 1) / InSteps::kPerBase;
 
 /// x times row i of the kernel, for the columns that it lies under as column `col` of the tile.
 template <int V, int KW, int SW, int TW>
@@ -43,15 +63,15 @@ CONVPRIM_INLINE void add_pixel(P<V> (&acc)[TW], P<V> x, const P<V> (&k)[KW], int
 /// The sums of one kernel row: KW and SW are known, the dilation is 1.
 template <int V, int KW, int SW, int TW, bool kEdge>
 CONVPRIM_INLINE void add_row(P<V> (&acc)[TW], const DepthwiseRows& a, const float* in,
-                             const Steps& steps, const float* weights, ptrdiff_t first_col) {
+                             const InSteps& steps, const float* weights, ptrdiff_t first_col) {
   P<V> k[KW];
   CONVPRIM_UNROLL
   for (int j = 0; j < KW; ++j) k[j] = loadv<V>(weights + j * V);
   const float* base[kBases<KW, SW, TW>];
   CONVPRIM_UNROLL
   for (int b = 0; b < kBases<KW, SW, TW>; ++b) {
-    base[b] = in + b * Steps::kPerBase * a.in_col;
-    asm volatile("" : "+r"(base[b]));
+    base[b] = in + b * InSteps::kPerBase * a.in_col;
+    if constexpr (!kLaneFactors) asm volatile("" : "+r"(base[b]));
   }
   CONVPRIM_UNROLL
   for (int col = 0; col < kColumns<KW, SW, TW>; ++col) {
@@ -59,7 +79,7 @@ CONVPRIM_INLINE void add_row(P<V> (&acc)[TW], const DepthwiseRows& a, const floa
     if (kEdge && static_cast<std::size_t>(first_col + col) >= static_cast<std::size_t>(a.w)) {
       continue;
     }
-    const P<V> x = loadv<V>(steps.at(base[col / Steps::kPerBase], col % Steps::kPerBase));
+    const P<V> x = loadv<V>(steps.at(base[col / InSteps::kPerBase], col % InSteps::kPerBase));
     add_pixel<V, KW, SW, TW>(acc, x, k, col);
   }
 }
@@ -87,7 +107,7 @@ CONVPRIM_INLINE void add_row_any(P<V> (&acc)[TW], const DepthwiseRows& a, const 
 /// below: the rows share half of what they read. Fetches the rows that the next two need first. At
 /// an edge one column at most is outside on either side.
 template <int V, int TW, bool kEdge>
-CONVPRIM_INLINE void two_rows(const DepthwiseRows& a, const float* in, Steps& in_steps,
+CONVPRIM_INLINE void two_rows(const DepthwiseRows& a, const float* in, InSteps& in_steps,
                               const float* packed, float* out, Steps& out_steps,
                               const float* residual, ptrdiff_t first_col) {
   P<V> k[3][3];
@@ -100,11 +120,11 @@ CONVPRIM_INLINE void two_rows(const DepthwiseRows& a, const float* in, Steps& in
   CONVPRIM_UNROLL
   for (int row = 0; row < 6; ++row) {
     in_steps.pin();
-    const float* base[2] = {in, in + Steps::kPerBase * a.in_col};
+    const float* base[2] = {in, in + InSteps::kPerBase * a.in_col};
     asm volatile("" : "+r"(base[0]), "+r"(base[1]));
     CONVPRIM_UNROLL
     for (int col = 0; col < TW + 2; ++col) {
-      const float* p = in_steps.at(base[col / Steps::kPerBase], col % Steps::kPerBase);
+      const float* p = in_steps.at(base[col / InSteps::kPerBase], col % InSteps::kPerBase);
       if (row >= 4) {
         if (col > 0 && col <= TW) __builtin_prefetch(p, 0, 2);
         continue;
@@ -144,7 +164,8 @@ template <int V, int KW, int SW, int TW, bool kEdge, bool kPart>
 void tile(const DepthwiseRows& a, ptrdiff_t x, ptrdiff_t count) {
   const ptrdiff_t lanes = kPart ? a.tail : V, first = kPart ? a.groups : 0;
   const ptrdiff_t groups = kPart ? 1 : a.groups;
-  Steps in_steps(a.in_col), out_steps(a.out_col);
+  InSteps in_steps(a.in_col);
+  Steps out_steps(a.out_col);
   ptrdiff_t y = 0;
   if constexpr (KW == 3 && SW == 1 && kRegisters == 32) {
     const bool fits = a.rows == 3 && a.pl <= 1 && a.ow + 1 - a.pl <= a.w;

@@ -150,8 +150,11 @@ struct Steps {
 
   CONVPRIM_INLINE explicit Steps(std::ptrdiff_t floats)
       : s1(floats * 4), s3(floats * 12), s5(floats * 20), s7(floats * 28) {}
-  /// Hides the steps from the compiler, which would else keep sums with them in registers.
-  CONVPRIM_INLINE void pin() { asm volatile("" : "+r"(s1), "+r"(s3), "+r"(s5), "+r"(s7)); }
+  /// Hides the steps from the compiler, which would else keep sums with them in registers. On
+  /// AArch64 it may: there are enough, and addresses scale an index by the size of an element only.
+  CONVPRIM_INLINE void pin() {
+    if constexpr (!kLaneFactors) asm volatile("" : "+r"(s1), "+r"(s3), "+r"(s5), "+r"(s7));
+  }
   /// The i-th from a base, i < kPerBase.
   CONVPRIM_INLINE const float* at(const float* base, int i) const {
     const char* b = reinterpret_cast<const char*>(base);
