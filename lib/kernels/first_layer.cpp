@@ -77,7 +77,7 @@ void channel_row(const FirstRow& a) {
         const Vec lo = load(a.packed + kN + m * kLanes), hi = load(a.packed + 2 * kN + m * kLanes);
         float* out = a.out + a.places[m] + x * a.out_col;
         CONVPRIM_UNROLL
-        for (int t = 0; t < TW; ++t) store(out + t * a.out_col, clamp(acc[m][t], lo, hi));
+        for (int t = 0; t < TW; ++t) store(out + t * a.out_col, limit(acc[m][t], lo, hi));
       }
       continue;
     }
