@@ -1,10 +1,11 @@
 #!/bin/sh
-# The whole way from one machine to another: costs taken by the AArch64 build under emulation, joined with this
-# machine's, exported and imported; a plan for the other machine made here, written as a program, cross-built, run
-# under emulation, and compared with the run of the plan that is verified against the reference.
+# The whole way from one machine to another: costs taken on the target, joined with this machine's, exported and
+# imported; a plan for the target made here, written as a program, built for the target, run there, and compared with
+# the run of the plan that is verified against the reference. The target is an AArch64 build under emulation, or this
+# machine with a lesser instruction set.
 #
-# Environment: HOST_SELECTOR and TARGET_SELECTOR (commands), TARGET_CXX (cross compiler), TARGET_LIBRARY
-# (libconvprim.so for the target), EMULATOR, INCLUDE (public headers).
+# Environment: HOST_SELECTOR and TARGET_SELECTOR (commands), TARGET_CXX (compiler), TARGET_LIBRARY (libconvprim.so for
+# the target), EMULATOR (what runs the target's programs), INCLUDE (public headers).
 set -u
 finish() {
   [ -n "${folder:-}" ] && rm -rf "$folder"
@@ -43,13 +44,13 @@ while [ $i -lt 192 ]; do
   i=$((i + 1))
 done >input.raw
 
-step "profile on the target" $TARGET_SELECTOR --net net.prototxt --threads 2 --profile-only --quiet --costs tegra.db
+step "profile on the target" $TARGET_SELECTOR --net net.prototxt --threads 2 --profile-only --quiet --costs target.db
 step "profile here" "$HOST_SELECTOR" --net net.prototxt --threads 1 --families direct,im2 --profile-only --quiet --costs host.db
-step "merge" "$HOST_SELECTOR" costs merge all.db host.db tegra.db
+step "merge" "$HOST_SELECTOR" costs merge all.db host.db target.db
 step "export" "$HOST_SELECTOR" costs export all.db all.csv
 step "import" "$HOST_SELECTOR" costs import copy.db all.csv
-step "list" "$HOST_SELECTOR" costs list copy.db
-target=$(awk '/emulated/ { print $1 }' log)
+step "list" "$HOST_SELECTOR" costs list target.db
+target=$(awk 'NR == 2 { print $1 }' log)
 for costs in all copy; do
   step "plan from $costs.db" "$HOST_SELECTOR" --net net.prototxt --costs $costs.db --target "$target" --save-plan $costs.json --quiet
 done
