@@ -119,7 +119,8 @@ const Primitive* CpuKernels::fastest(const Scenario& s, const Epilogue& epilogue
     // The first run warms up and sorts out what is hopeless.
     for (int run = 0; run < 3; ++run) {
       const double start = now();
-      prepared->run({in.data(), out.data(), residual.data(), workspace.data()});
+      prepared->run(
+          {in.data(), out.data(), epilogue.residual ? residual.data() : nullptr, workspace.data()});
       const double seconds = now() - start;
       if (seconds < least) least = seconds, best = p;
       if (seconds > 2 * least) break;

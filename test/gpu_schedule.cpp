@@ -153,6 +153,17 @@ TEST_CASE("every schedule on the CPU gives the double reference's outputs") {
   }
 }
 
+TEST_CASE("a large first convolution is prepared and run on the CPU") {
+  constexpr const char* kFirst = R"(
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 227 dim: 227 } } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv" convolution_param { num_output: 96 kernel_size: 7 stride: 2 } }
+)";
+  const auto graph = graph_of(import_network_text(kFirst, "first"));
+  const auto engine = cpu_engine(graph, 2);
+  const StagePlan stage{Strategy::concurrent, {{0}}};
+  CHECK(engine->costs().seconds(graph, stage) > 0);
+}
+
 TEST_CASE("costs measured on the CPU are kept by stage, device and threads") {
   const test::TemporaryFolder folder;
   const auto graph = small();
