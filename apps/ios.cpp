@@ -108,6 +108,12 @@ std::vector<Candidate> candidates(const Settings& settings, const OperatorGraph&
     Candidate& c = all.emplace_back();
     c.schedule = schedule_from_json(graph, read_file(settings.use), settings.use);
     c.from_file = true;
+    // What it costs here: the file's costs may be of another batch or device.
+    c.schedule.seconds = 0;
+    for (StagePlan& stage : c.schedule.stages) {
+      stage.seconds = costs.seconds(graph, stage);
+      c.schedule.seconds += stage.seconds;
+    }
   }
   return all;
 }

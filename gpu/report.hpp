@@ -22,7 +22,7 @@ struct Candidate {
   Schedule schedule;
   std::vector<BlockReport> blocks = {};
   double search_seconds = 0;
-  bool from_file = false;              ///< read, not found here: its costs are those in the file
+  bool from_file = false;              ///< read, not found here
   std::unique_ptr<Run> run = nullptr;  ///< null where nothing runs
   std::vector<double> seconds = {};    ///< of whole runs
   std::optional<Comparison> outputs = {};
