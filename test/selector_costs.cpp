@@ -88,6 +88,16 @@ TEST_CASE("files that are no cost files are refused and left as they were") {
   CHECK(refusal(folder.path.string()).find("--costs") != std::string::npos);
 }
 
+TEST_CASE("costs in memory end with their store") {
+  {
+    CostStore store(":memory:", Machine::here(1));
+    store.put(kKey, {1, 1, Cost::Stage::quick});
+    CHECK(store.find(kKey).has_value());
+  }
+  CHECK(!CostStore(":memory:", Machine::here(1)).find(kKey));
+  CHECK(!std::filesystem::exists(":memory:"));
+}
+
 TEST_CASE("two stores on one file at once lose nothing") {
   const TemporaryFolder folder;
   const std::string path = folder.file("costs.db");

@@ -24,6 +24,9 @@ std::string read_file(const std::string& path, std::size_t limit) {
                             std::strerror(errno)));
   }
   std::string bytes;
+  // Growing by doubling would touch three times the memory. What is no plain file has no size.
+  const std::uintmax_t size = std::filesystem::file_size(path, code);
+  if (!code) bytes.reserve(static_cast<std::size_t>(std::min<std::uintmax_t>(size, limit)));
   std::string chunk(std::size_t{1} << 20, '\0');
   while (in.read(chunk.data(), static_cast<std::streamsize>(chunk.size())) || in.gcount() > 0) {
     bytes.append(chunk, 0, static_cast<std::size_t>(in.gcount()));

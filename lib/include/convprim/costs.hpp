@@ -59,8 +59,8 @@ struct Machine {
 /// several processes may share the file.
 class CostStore {
  public:
-  /// Opens the file, or makes it. Throws Error if it cannot be read and written, is not a cost file
-  /// of this software, or is of a newer format; such a file is left as it was.
+  /// Opens the file, or makes it; ":memory:" stands for none. Throws Error if it cannot be read and
+  /// written, is no cost file, or is of a newer format; such a file is left as it was.
   CostStore(const std::string& path, Machine machine);
   CostStore(const CostStore&) = delete;
   CostStore& operator=(const CostStore&) = delete;
