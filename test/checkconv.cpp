@@ -517,11 +517,13 @@ int verify(const Settings& settings) {
       if (!problem) problem = std::make_unique<Problem>(s, settings.seed, available_cpus());
       const Variant v = variant(mix(mix(settings.seed, hash_text(row.name)), hash_text(s.str())),
                                 settings.threads);
+      const auto began = std::chrono::steady_clock::now();
       const Outcome outcome = check(row, *problem, v);
       ++tally.run;
       if (settings.verbose) {
-        fmt::print("{} {} [{}]: {:.3f} of the tolerance\n", row.name, s.str(), v.str(),
-                   outcome.worst);
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+        fmt::print("{} {} [{}]: {:.3f} of the tolerance, {:.3f} s\n", row.name, s.str(), v.str(),
+                   outcome.worst, took.count());
       }
       if (!outcome.failure.empty()) {
         ++tally.failed;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A first corpus for fuzz_pbqp_files: pbqp_seeds.sh PBQP FOLDER, where PBQP is the pbqp command.
+# A first corpus for fuzz_pbqp: pbqp_seeds.sh PBQP FOLDER, where PBQP is the pbqp command.
 set -e
 pbqp=$1
 mkdir -p "$2"

@@ -1,10 +1,7 @@
 // libFuzzer target for everything of the PBQP solver that reads files. The first byte picks the
 // reader: text, JSON, wcsp, or a certificate for a fixed problem. What is read is written and read
 // again, and solved and checked if it is small.
-//
-//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined
-//     -Ipbqp/include test/fuzz/pbqp_files.cpp pbqp/*.cpp -o fuzz_pbqp_files
-//   ./fuzz_pbqp_files -max_total_time=600 CORPUS     (a first corpus: pbqp_seeds.sh)
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
