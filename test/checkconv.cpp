@@ -5,6 +5,7 @@
 // canaries, and options (threads, bias, clamp, residual, channel slice) that follow from the pair,
 // so that a row meets all of them over its scenarios. A row passes or fails as a whole.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include <sstream>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "buffer.hpp"
@@ -35,7 +37,7 @@ namespace {
 
 struct Settings {
   std::vector<std::string> scenarios, files, primitives, families, exclude;
-  std::string suite;
+  std::string suite, resume;
   int threads = 0;  // 0: varied
   std::uint64_t seed = 1;
   bool list = false, bench = false, accuracy = false, verbose = false;
@@ -377,8 +379,12 @@ std::vector<Scenario> shared_scenarios() {
   if (root == nullptr) return all;
   const auto add = [&](Scenario s) {
     s.n = std::min<Index>(s.n, 2);
-    s.check();
-    all.push_back(s);
+    try {
+      s.check();
+      all.push_back(s);
+    } catch (const Error& e) {  // more than any primitive is offered
+      fmt::print("a listed problem is no scenario: {}\n", e.what());
+    }
   };
   const std::string dir = root;
   for (const Row& r : read_csv(dir + "/shapes/onednn_flat.csv")) {
@@ -491,10 +497,76 @@ int list(const Settings& settings) {
   return 0;
 }
 
+/// Pairs that have passed before, in a file that grows: long suites can be stopped and taken up
+/// again. A pair is known by primitive, scenario, seed and instruction set.
+class Journal {
+ public:
+  explicit Journal(const Settings& settings)
+      : suffix_(fmt::format(" {} {}", settings.seed, name(isa()))) {
+    if (settings.resume.empty()) return;
+    std::ifstream known(settings.resume);
+    for (std::string line; std::getline(known, line);) {
+      // A line that was cut short by a kill has no ending.
+      if (line.ends_with(";")) known_.insert(line.substr(0, line.size() - 1));
+    }
+    known.close();
+    file_.open(settings.resume, std::ios::app);
+    if (!file_) throw Error(fmt::format("--resume {}: cannot be written", settings.resume));
+    file_ << '\n';
+  }
+  bool holds(const Primitive& row, const Scenario& s) const {
+    return !known_.empty() && known_.contains(key(row, s));
+  }
+  void add(const Primitive& row, const Scenario& s) {
+    if (file_.is_open()) file_ << key(row, s) << ";\n" << std::flush;
+  }
+
+ private:
+  std::string key(const Primitive& row, const Scenario& s) const {
+    return fmt::format("{} {}{}", row.name, s.str(), suffix_);
+  }
+  std::string suffix_;
+  std::unordered_set<std::string> known_;
+  std::ofstream file_;
+};
+
+/// Bytes of the tensors of a check: plain and stored input, filter plain and packed, and output,
+/// residual and what the reference holds.
+double check_bytes(const Scenario& s) {
+  return 4.0 *
+         (2.0 * static_cast<double>(s.in().count()) + 4.0 * static_cast<double>(s.filter_count()) +
+          3.0 * static_cast<double>(s.out().count()));
+}
+
+/// Bytes that programs can still ask for, as the system estimates them.
+std::size_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("MemAvailable:")) return std::stoull(line.substr(13)) * 1024;
+  }
+  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+/// Leaves out problems whose tensors alone do not fit into three quarters of the memory that is
+/// free, and says which.
+void leave_out_huge(std::vector<Scenario>& scenarios) {
+  const double memory = 0.75 * static_cast<double>(available_memory());
+  std::erase_if(scenarios, [&](const Scenario& s) {
+    if (check_bytes(s) <= memory) return false;
+    fmt::print("{} left out: its tensors take {:.1f} GB, {:.1f} GB are free\n", s.str(),
+               1e-9 * check_bytes(s), memory / 0.75e9);
+    return true;
+  });
+}
+
 int verify(const Settings& settings) {
   const auto rows = chosen_rows(settings);
-  const auto scenarios = suite_scenarios(settings);
+  Journal journal(settings);
+  auto scenarios = suite_scenarios(settings);
+  leave_out_huge(scenarios);
   double work = 0, work_done = 0;
+  int known = 0;
   for (const Scenario& s : scenarios) work += s.macs() + 1e6;
   auto told = std::chrono::steady_clock::now();
   struct Tally {
@@ -512,6 +584,11 @@ int verify(const Settings& settings) {
       if (const char* why = row.reject(s)) {
         ++tally.rejected;
         ++reasons[why];
+        continue;
+      }
+      if (journal.holds(row, s)) {
+        ++tally.run;
+        ++known;
         continue;
       }
       if (!problem) problem = std::make_unique<Problem>(s, settings.seed, available_cpus());
@@ -533,9 +610,12 @@ int verify(const Settings& settings) {
               "--seed={}\n",
               row.name, s.str(), v.str(), outcome.failure, row.name, s.str(), settings.seed);
         }
-      } else if (outcome.worst > tally.worst) {
-        tally.worst = outcome.worst;
-        tally.worst_at = s.str();
+      } else {
+        journal.add(row, s);
+        if (outcome.worst > tally.worst) {
+          tally.worst = outcome.worst;
+          tally.worst_at = s.str();
+        }
       }
       tally.relative = std::max(tally.relative, outcome.relative);
     }
@@ -564,6 +644,8 @@ int verify(const Settings& settings) {
   }
   fmt::print("{} primitives over {} scenarios ({}, seed {}): {} pairs run, {} rejected\n",
              rows.size(), scenarios.size(), name(isa()), settings.seed, run, rejected);
+  if (known > 0)
+    fmt::print("  {:>6} of the pairs had passed before ({})\n", known, settings.resume);
   for (const auto& [why, count] : reasons) fmt::print("  {:>6} rejected: {}\n", count, why);
   fmt::print("{} passed, {} failed\n", passed, failed);
   return failed == 0 ? 0 : 1;
@@ -595,6 +677,8 @@ int main(int argc, char** argv) {
   app.add_option("--limit-gmac", settings.limit_gmac,
                  "leave out problems of more multiplications than this, in units of 1e9; 0: none")
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--resume", settings.resume,
+                 "file of pairs that passed: they are not run again, and new ones are added");
   app.add_flag("--list", settings.list, "list primitives; with --scenario, who rejects it and why");
   app.add_flag("--bench", settings.bench,
                "time them, interleaved, against the peak measured in the same run");

@@ -44,7 +44,7 @@ CONVPRIM_INLINE void plane_row(const LrnParams& p, const float* in, std::ptrdiff
   for (; i + kLanes <= n; i += kLanes) {
     // The next channel's run starts in another page, which no hardware prefetch foresees.
     __builtin_prefetch(in + (last + 1) * in_c + i);
-    store(out + i, value(i, load));
+    store(out + i, value(i, [](const float* from) { return load(from); }));
   }
   if (i < n) {
     store_part(out + i, value(i, [=](const float* from) { return load_part(from, n - i); }), n - i);

@@ -214,7 +214,8 @@ CONVPRIM_INLINE void pixel(const PoolPixels& p, const float* in, std::ptrdiff_t 
   } else {
     std::ptrdiff_t c = 0;
     for (; c + kLanes <= channels; c += kLanes) {
-      Vec v = window<F, KH, KW, Vec>(p, in + c, rows, cols, load);
+      Vec v = window<F, KH, KW, Vec>(p, in + c, rows, cols,
+                                     [](const float* from) { return load(from); });
       if constexpr (F::kScaled) v = v * scale;
       store(out + c, v);
     }
