@@ -323,6 +323,8 @@ TEST_CASE("what cannot be run is opaque, what is broken is refused") {
   CHECK(has(behind.remarks.back(), "the_Relu"));
   CHECK(has(refusal(with(node("Relu", {"ghost"}, {"y"}))), "\"ghost\""));
   CHECK(has(refusal(with(node("Relu", {"x"}, {"z"}))), "\"y\""));
+  // Names may hold line breaks and bytes that are no UTF-8; a refusal stays one sentence.
+  CHECK(has(refusal(with(node("Relu", {"gh\no\xffst"}, {"y"}))), "\"gh\\x0ao\\xffst\""));
   CHECK(has(refusal(with(node("Reshape", {"x", "s"}, {"y"}), field(5, tensor("s", {2}, {5, 5})))),
             "do not fit"));
   CHECK(has(refusal(with(node("Relu", {"x"}, {"y"}), field(5, tensor("s", {3}, {5, 5})))),

@@ -9,6 +9,7 @@
 #include "selector/importers/caffe.hpp"
 #include "selector/importers/file.hpp"
 #include "selector/importers/onnx.hpp"
+#include "selector/printable.hpp"
 
 namespace convprim {
 namespace {
@@ -16,10 +17,7 @@ namespace {
 constexpr std::size_t kLargestText = std::size_t{64} << 20;
 constexpr std::size_t kLargestModel = (std::size_t{1} << 31) - 1;  // protobuf's own limit
 
-}  // namespace
-
-Network import_network_text(std::string_view text, const std::string& name,
-                            const ImportOptions& options) {
+Network import_any(std::string_view text, const std::string& name, const ImportOptions& options) {
   switch (content_of(text)) {
     case Content::empty:
       throw Error(fmt::format("{}: the file is empty; give the network's own file.", name));
@@ -57,6 +55,18 @@ Network import_network_text(std::string_view text, const std::string& name,
     caffe::load_weights(built, read_file(options.weights, kLargestModel), options.weights);
   }
   return std::move(built.net);
+}
+
+}  // namespace
+
+Network import_network_text(std::string_view text, const std::string& name,
+                            const ImportOptions& options) {
+  try {
+    return import_any(text, name, options);
+  } catch (const Error& e) {
+    // Names from the file may hold line breaks: the message stays one line.
+    throw Error(printable(e.what()));
+  }
 }
 
 Network import_network(const std::string& path, const ImportOptions& options) {
