@@ -86,8 +86,8 @@ const LayerImpl* copy_impl(Layout layout);
 /// The slice of input i in the output of concat `id`.
 ChannelSlice concat_slice(const Network& net, LayerId id, std::size_t i);
 
-/// True if a part of a concatenation, of shape `part` and at that slice of it, lies the same in both
-/// layouts.
+/// True if a part of a concatenation, of shape `part` and at that slice of it, lies the same in
+/// both layouts.
 bool joined(Layout a, Layout b, const Shape& part, const ChannelSlice& slice);
 
 /// Text of a convolution's problem for its cost: the scenario, "+sum" if it adds a residual.

@@ -3,36 +3,8 @@
 # the plan that they were made from.
 #
 #   emit_installed.sh SOURCE_DIR BUILD_DIR PREFIX
-set -eu
-source=$1 build=$2 prefix=$3
-root=$(mktemp -d)
-trap 'rm -rf "$root"' EXIT
-# Meson sets it for tests; the installed copy must do without.
-unset LD_LIBRARY_PATH
-passed=0 failed=0
-
-# check WHAT COMMAND...: one case; the log of a failed one is shown.
-check() {
-  what=$1
-  shift
-  if "$@" >"$root/log" 2>&1; then
-    passed=$((passed + 1))
-  else
-    failed=$((failed + 1))
-    echo "FAILED: $what: $*"
-    tail -30 "$root/log"
-  fi
-}
-
-meson install -C "$build" --no-rebuild --quiet --destdir "$root/stage" >"$root/log" 2>&1 || {
-  cat "$root/log"
-  exit 1
-}
-mv "$root/stage$prefix" "$root/prefix"
-libdir=$(dirname "$(find "$root/prefix" -name libconvprim.a)")
-# Builds that were configured otherwise name their prefix.
-grep -q pcfiledir "$libdir/pkgconfig/convprim.pc" || sed -i "s|^prefix=.*|prefix=$root/prefix|" "$libdir"/pkgconfig/*.pc
-export PKG_CONFIG_PATH="$libdir/pkgconfig" LD_LIBRARY_PATH="$libdir"
+. "$(dirname "$0")/installed.sh"
+export LD_LIBRARY_PATH="$libdir"
 selector="$root/prefix/bin/selector"
 
 # emitted NET FLOATS OUTPUTS: a plan from few measurements, its program, and the outputs of both.

@@ -145,7 +145,7 @@ class Builder : NetBuilder {
   std::vector<TensorId> in_;
 };
 
-// ---------------------------------------------------------------- helpers
+// ---------------------------------------------------------------- tools
 
 void Builder::need_inputs(std::size_t least, std::size_t most) const {
   if (in_.size() < least || in_.size() > most) {

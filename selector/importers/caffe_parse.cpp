@@ -1,5 +1,5 @@
-// Caffe text to a message. The schema (convprim_caffe.proto) knows what matters for inference; everything
-// else is skipped and reported once for each name.
+// Caffe text to a message. The schema (convprim_caffe.proto) knows what matters for inference;
+// everything else is skipped and reported once for each name.
 #include <fmt/format.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "selector/importers/onnx.hpp"
 #include "selector/convprim_onnx.pb.h"
+#include "selector/importers/onnx.hpp"
 
 namespace convprim::onnx {
 
