@@ -94,7 +94,10 @@ Constant to_constant(const TensorProto& tensor, const std::string& file) {
       c.integer = false;
       if (raw) {
         floats.resize(bytes.size() / sizeof(float));
-        std::memcpy(floats.data(), bytes.data(), floats.size() * sizeof(float));
+        // No data is no pointer, which memcpy() may not be given.
+        if (!floats.empty()) {
+          std::memcpy(floats.data(), bytes.data(), floats.size() * sizeof(float));
+        }
       } else {
         floats.assign(tensor.float_data().begin(), tensor.float_data().end());
       }
