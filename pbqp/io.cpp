@@ -61,15 +61,14 @@ class TextReader {
            "version " + (words_.size() > 1 ? shown(words_[1]) : std::string("none")) +
                " of the text form is unknown, only 1 can be read");
     }
-    while (next_line()) {
-      if (words_.empty()) continue;
-      try {
-        statement();
-      } catch (const std::invalid_argument& e) {
-        fail(name_, line_, e.what());
+    try {
+      while (next_line()) {
+        if (!words_.empty()) statement();
       }
+      finish_node();
+    } catch (const std::invalid_argument& e) {
+      fail(name_, line_, e.what());
     }
-    finish_node();
     return std::move(problem_);
   }
 

@@ -330,6 +330,8 @@ TEST_CASE("what cannot be run is opaque, what is broken is refused") {
   CHECK(has(refusal(with(node("Relu", {"x"}, {"y"}), field(5, tensor("s", {3}, {5, 5})))),
             "holds 2 values"));
   CHECK(has(refusal(with(node("Transpose", {"x"}, {"y"}, ints("perm", {0, 1, 2, 9})))), "axis 9"));
+  CHECK(has(refusal(with(node("Relu", {"x"}, {"z"}), field(5, tensor("y", {1, 1, 1, 1, 1}, {5})))),
+            "more than four axes"));
   CHECK(has(refusal(with(node("MaxPool", {"x"}, {"y"}))), "kernel_shape"));
   CHECK(has(refusal(with(node("MaxPool", {"x"}, {"y"}, ints("kernel_shape", {99, 99})))),
             "the window spans 99"));

@@ -151,6 +151,7 @@ TEST_CASE("pbqp: bad files are refused in one sentence with the place") {
   check_refused("pbqp 1\nclasses a 0\nnode 1\nnode 1\nedge 0:a 1:a 9999999999x1 5\n", F::kText,
                 "f:5: ", "matrix");
   check_refused("pbqp 1\nnode 1 2\nweights 1\n", F::kText, "f:3: ", "weight");
+  check_refused("pbqp 1\nnode 1 2\nweights inf 1\n", F::kText, "f:3: ", "weight");
   check_refused("pbqp 1\nfoo\n", F::kText, "f:2: ", "\"foo\"");
   check_refused("{", F::kJson, "f:1: ", "member name");
   check_refused("{}", F::kJson, "f:1: ", "\"format\"");

@@ -1547,7 +1547,11 @@ Network Builder::run() {
     if (!tensors_.contains(v.name())) {
       const auto c = constants_.find(v.name());
       if (c == constants_.end()) fail("no node makes this output; the model is broken");
-      constant_layer(c->second, v.name());
+      try {
+        constant_layer(c->second, v.name());
+      } catch (const Unsupported& u) {
+        fail(fmt::format("this output cannot be given: {}", u.why));
+      }
     }
     net_.outputs.push_back(tensors_.at(v.name()));
   }
