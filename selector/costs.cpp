@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <sqlite3.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <thread>
 
 #include "convprim/cpu.hpp"
 #include "convprim/error.hpp"
@@ -60,9 +62,14 @@ struct CostStore::Impl {
   Statement insert;
   std::map<CostKey, Cost> costs;
 
+  /// Another program holds a lock that this one needs.
+  struct Busy : Error {
+    using Error::Error;
+  };
+
   [[noreturn]] void fail(std::string_view what) const {
     if (db && (sqlite3_errcode(db.get()) & 0xff) == SQLITE_BUSY) {
-      throw Error(fmt::format(
+      throw Busy(fmt::format(
           "cost file {}: another program has locked it for over {} s; wait for that, or choose "
           "another file with --costs",
           path, kBusySeconds));
@@ -83,7 +90,24 @@ struct CostStore::Impl {
     return sqlite3_column_int(raw, 0);
   }
 
+  /// SQLite's own waiting leaves out some steps, the first change to a write-ahead log among them:
+  /// they say at once that the file is busy. So the whole of it is tried again.
   void open() {
+    using Clock = std::chrono::steady_clock;
+    const auto end = Clock::now() + std::chrono::seconds(kBusySeconds);
+    for (;;) {
+      try {
+        return open_once();
+      } catch (const Busy&) {
+        if (Clock::now() >= end) throw;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+
+  void open_once() {
+    insert.reset();
+    costs.clear();
     sqlite3* raw = nullptr;
     const int status =
         sqlite3_open_v2(path.c_str(), &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);

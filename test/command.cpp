@@ -211,16 +211,17 @@ TEST_CASE("batches of 1, 4 and 16 are planned and verified") {
 TEST_CASE("two at once on one cost file take each cost once") {
   const TemporaryFolder folder;
   const std::string net = folder.write("tiny.prototxt", kTiny), costs = folder.file("costs.db");
-  std::vector<pid_t> children;
+  std::map<pid_t, std::string> errors;
   for (const char* name : {"1", "2"}) {
-    children.push_back(
-        start({"--net", net, "--costs", costs, "--threads", "1", "--runs", "1", "--families",
-               "direct,winograd,im2", "--json", folder.file(std::string("j") + name)},
-              folder.file(std::string("out") + name), folder.file(std::string("err") + name)));
+    const std::string err = folder.file(std::string("err") + name);
+    errors[start({"--net", net, "--costs", costs, "--threads", "1", "--runs", "1", "--families",
+                  "direct,winograd,im2", "--json", folder.file(std::string("j") + name)},
+                 folder.file(std::string("out") + name), err)] = err;
   }
-  for (const pid_t child : children) {
+  for (const auto& [child, err] : errors) {
     int status = 0;
     waitpid(child, &status, 0);
+    CAPTURE(slurp(err));
     CHECK(status == 0);
   }
   std::vector<int> measured, total;
@@ -231,6 +232,29 @@ TEST_CASE("two at once on one cost file take each cost once") {
   }
   CHECK(total[0] == total[1]);
   CHECK(measured[0] + measured[1] == total[0]);
+}
+
+TEST_CASE("many may open a new cost file at once") {
+  const TemporaryFolder folder;
+  const std::string net = folder.write("relu.prototxt", R"(name: "relu"
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 8 dim: 8 } } }
+layer { name: "r" type: "ReLU" bottom: "data" top: "r" }
+)");
+  for (const std::string round : {"a", "b", "c", "d", "e", "f", "g", "h"}) {
+    std::map<pid_t, std::string> errors;
+    for (const char* name : {"1", "2", "3", "4", "5", "6"}) {
+      const std::string err = folder.file(round + name);
+      errors[start(
+          {"--net", net, "--costs", folder.file(round), "--threads", "1", "--runs", "0", "--quiet"},
+          folder.file("out"), err)] = err;
+    }
+    for (const auto& [child, err] : errors) {
+      int status = 0;
+      waitpid(child, &status, 0);
+      CAPTURE(slurp(err));
+      CHECK(status == 0);
+    }
+  }
 }
 
 TEST_CASE("a locked cost file is refused before long") {
