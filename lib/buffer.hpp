@@ -1,29 +1,20 @@
 // Owned float memory for tensors, packed weights and workspaces.
 #pragma once
 
-#include <sys/mman.h>
-
-#include <cstdlib>
+#include <cstddef>
 #include <cstring>
 #include <memory>
-#include <new>
 
 namespace convprim {
 
-/// Uninitialised floats, aligned to a cache line (64 bytes); large ones ask for huge pages.
+/// Uninitialised floats, aligned to a cache line (64 bytes), on huge pages where the system has
+/// them: the layers of a network stream their weights, and a prefetcher stops at the end of a page.
+/// Buffers of less than 4 MB share pages with others.
 class Buffer {
  public:
   Buffer() = default;
   /// Throws std::bad_alloc.
-  explicit Buffer(std::size_t count) : count_(count) {
-    constexpr std::size_t kHuge = std::size_t{2} << 20;
-    const std::size_t bytes = count * sizeof(float);
-    const std::size_t align = bytes >= 2 * kHuge ? kHuge : 64;
-    const std::size_t rounded = (bytes + align - 1) / align * align;
-    data_.reset(static_cast<float*>(std::aligned_alloc(align, rounded > 0 ? rounded : align)));
-    if (!data_) throw std::bad_alloc();
-    if (align == kHuge) madvise(data_.get(), rounded, MADV_HUGEPAGE);
-  }
+  explicit Buffer(std::size_t count) : data_(take(count)), count_(count) {}
   /// Zeroed floats.
   static Buffer zeros(std::size_t count) {
     Buffer b(count);
@@ -42,10 +33,19 @@ class Buffer {
   const float* end() const { return data() + count_; }
 
  private:
-  struct Free {
-    void operator()(float* p) const { std::free(p); }
+  struct Slab;
+  struct SlabStore;
+  struct Release {
+    Release() noexcept : slab(nullptr) {}
+    explicit Release(Slab* s) noexcept : slab(s) {}
+    void operator()(float* p) const;
+    Slab* slab;  // that the memory is a part of; null: it has been allocated for itself
   };
-  std::unique_ptr<float, Free> data_;
+  using Memory = std::unique_ptr<float, Release>;
+  static Memory take(std::size_t count);
+  static Memory take_from_slab(std::size_t bytes);
+
+  Memory data_;
   std::size_t count_ = 0;
 };
 

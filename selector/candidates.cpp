@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "convprim/error.hpp"
@@ -313,16 +314,30 @@ bool joined(Layout a, Layout b, const Shape& part, const ChannelSlice& slice) {
 
 std::string convolution_problem(const Network& net, LayerId id) {
   const auto& op = std::get<ConvOp>(net.layers[static_cast<std::size_t>(id)].op);
-  return scenario_of(net, id).str() + (op.epilogue.residual ? "+sum" : "");
+  return scenario_of(net, id).str() + (op.epilogue.residual ? "+sum" : "") +
+         (reads_network_input(net, id) ? "+input" : "");
+}
+
+bool reads_network_input(const Network& net, LayerId id) {
+  const TensorId read = net.layers[static_cast<std::size_t>(id)].inputs.at(0);
+  return std::any_of(net.layers.begin(), net.layers.end(), [&](const Layer& l) {
+    return std::holds_alternative<InputOp>(l.op) && contains(l.outputs, read);
+  });
 }
 
 int sweep_megabytes(const Network& net) {
-  double bytes = 0;
+  double weights = 0, tensor = 0;
   for (const Layer& layer : net.layers) {
-    for (const Blob& b : layer.blobs) bytes += sizeof(float) * static_cast<double>(b.count());
+    for (const Blob& b : layer.blobs) weights += static_cast<double>(b.count());
   }
+  for (const Tensor& t : net.tensors) {
+    if (known(t.shape)) tensor = std::max(tensor, static_cast<double>(t.shape.count()));
+  }
+  const double bytes = sizeof(float) * (weights + 2 * tensor);
   int megabytes = 4;
-  while (megabytes < 128 && megabytes * 1048576.0 < bytes) megabytes *= 2;
+  for (const int step : {6, 8, 12, 16, 24, 32, 48, 64, 96, 128}) {
+    if (bytes > 1048576.0 * std::sqrt(static_cast<double>(step) * megabytes)) megabytes = step;
+  }
   return megabytes;
 }
 

@@ -90,12 +90,16 @@ ChannelSlice concat_slice(const Network& net, LayerId id, std::size_t i);
 /// both layouts.
 bool joined(Layout a, Layout b, const Shape& part, const ChannelSlice& slice);
 
-/// Text of a convolution's problem for its cost: the scenario, "+sum" if it adds a residual.
+/// Text of a convolution's problem for its cost: the scenario, "+sum" if it adds a residual, and
+/// "+input" if it reads the network's input.
 std::string convolution_problem(const Network& net, LayerId id);
 
+/// Whether a layer reads an input of the network: then nothing that it touches is in the caches.
+bool reads_network_input(const Network& net, LayerId id);
+
 /// MB that profiling reads before each run of a layer with weights of this network, so that they
-/// are as cold as a pass over the rest of the network makes them: the size of the network's
-/// weights, rounded up to a power of two from 4 to 128.
+/// are as cold as a pass over the rest of the network makes them: the size of all weights and of a
+/// layer's input and output, rounded to a power of two or one and a half times that, 4 to 128.
 int sweep_megabytes(const Network& net);
 
 /// Text of a shape: "mb1c64h56w56".

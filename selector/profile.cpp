@@ -2,16 +2,17 @@
 // network finds.
 //
 // Before each timed run the caches are swept by reading as much as a pass over the network does,
-// then the input is written anew: so the input lies where the layer before has left it, and the
-// weights where the rest of the network has pushed them. Candidates for the same problem are
-// compared with each other: one whose first run is far behind the best so far is not run again, and
-// those near the best are measured a second time in interleaved rounds, since the smallest of many
-// noisy medians is a biased one.
+// then workspace and output are touched, since the layers share one arena that stays in the caches,
+// and at last the input is written anew: so the input lies where the layer before has left it, and
+// the weights where the rest of the network has pushed them. What reads the network's input has no
+// layer before it: its tensors are the largest, and a whole pass has gone since they were in use.
+// Candidates for the same problem are compared with each other: one whose first run is far behind
+// the best so far is not run again, and those near the best are measured a second time in
+// interleaved rounds, since the smallest of many noisy medians is a biased one.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <limits>
 #include <map>
 #include <thread>
@@ -85,13 +86,21 @@ class Sweeper {
   Buffer data_;
 };
 
-/// Writes a tensor as the layer before would: with all threads.
-void rewrite(Buffer& to, const Buffer& from, int threads) {
+/// Writes memory as the layer before would, with all threads, and without reading anything else:
+/// its numbers change their sign.
+void rewrite(Buffer& buffer, int threads, Index most = std::numeric_limits<Index>::max()) {
+  const Index count = std::min(most, static_cast<Index>(buffer.size()));
   parallel(threads, [&](int thread, int team) {
-    const Range r = share(static_cast<Index>(from.size()), thread, team, 16);
-    std::memcpy(to.data() + r.begin, from.data() + r.begin,
-                static_cast<std::size_t>(r.end - r.begin) * sizeof(float));
+    const Range r = share(count, thread, team, 16);
+    float* const data = buffer.data();
+    for (Index i = r.begin; i < r.end; ++i) data[i] = -data[i];
   });
+}
+
+/// Touches workspace as far as neighbouring layers have used the same memory for theirs: few need
+/// more than fits their cores' caches.
+void touch_workspace(Buffer& buffer, int threads) {
+  rewrite(buffer, threads, threads * static_cast<Index>(cache_bytes(2) / sizeof(float)));
 }
 
 /// A candidate ready to be timed.
@@ -102,48 +111,53 @@ class Subject {
   Subject& operator=(const Subject&) = delete;
   virtual ~Subject() = default;
   virtual Sizes sizes() const { return {}; }
-  virtual void refresh() = 0;  ///< writes the inputs
+  virtual bool cold() const { return false; }  ///< its tensors are as cold as its weights
+  virtual void refresh() = 0;  ///< touches workspace and outputs, then writes the inputs
   virtual void run() = 0;
 };
 
 class ConvolutionSubject final : public Subject {
  public:
-  ConvolutionSubject(const Primitive& primitive, const Scenario& s, bool residual, int threads)
-      : threads_(threads) {
+  ConvolutionSubject(const Primitive& primitive, const Scenario& s, bool residual, bool cold,
+                     int threads)
+      : threads_(threads), cold_(cold) {
     const Buffer filter = random_buffer(s.filter_count()), bias = random_buffer(s.m);
     Options options;
     options.threads = threads;
     options.epilogue.residual = residual;
     options.epilogue.lo = 0;
     convolution_ = primitive.prepare(s, {filter.data(), bias.data()}, options);
-    source_ = random_buffer(element_count(primitive.in, s.in()));
     in_ = random_buffer(element_count(primitive.in, s.in()));
     out_ = Buffer::zeros(static_cast<std::size_t>(element_count(primitive.out, s.out())));
     if (residual) residual_ = random_buffer(element_count(primitive.out, s.out()));
   }
+  bool cold() const override { return cold_; }
   Sizes sizes() const override {
     return {convolution_->workspace_bytes(), convolution_->packed_bytes()};
   }
-  void refresh() override { rewrite(in_, source_, threads_); }
-  void run() override {
+  void refresh() override {
     if (workspace_.size() == 0) workspace_ = Buffer::zeros(sizes().workspace / sizeof(float) + 1);
+    touch_workspace(workspace_, threads_);
+    rewrite(out_, threads_);
+    rewrite(in_, threads_);
+  }
+  void run() override {
     convolution_->run({in_.data(), out_.data(), residual_.data(), workspace_.data()});
   }
 
  private:
   int threads_;
+  bool cold_;
   std::unique_ptr<Convolution> convolution_;
-  Buffer source_, in_, out_, residual_, workspace_;
+  Buffer in_, out_, residual_, workspace_;
 };
 
 class LayerSubject final : public Subject {
  public:
   LayerSubject(const LayerImpl& impl, const LayerProblem& problem) : threads_(problem.threads) {
     layer_ = impl.prepare(problem);
-    for (const Shape& shape : problem.in) {
-      source_.push_back(random_buffer(element_count(impl.in, shape)));
+    for (const Shape& shape : problem.in)
       in_.push_back(random_buffer(element_count(impl.in, shape)));
-    }
     for (const Shape& shape : problem.out)
       out_.push_back(Buffer::zeros(static_cast<std::size_t>(element_count(impl.out, shape))));
     for (const Buffer& b : in_) in_pointers_.push_back(b.data());
@@ -152,7 +166,9 @@ class LayerSubject final : public Subject {
   }
   Sizes sizes() const override { return {layer_->workspace_bytes(), layer_->packed_bytes()}; }
   void refresh() override {
-    for (std::size_t i = 0; i < in_.size(); ++i) rewrite(in_[i], source_[i], threads_);
+    touch_workspace(workspace_, threads_);
+    for (Buffer& b : out_) rewrite(b, threads_);
+    for (Buffer& b : in_) rewrite(b, threads_);
   }
   void run() override {
     layer_->run({in_pointers_.data(), out_pointers_.data(), workspace_.data()});
@@ -161,7 +177,7 @@ class LayerSubject final : public Subject {
  private:
   int threads_;
   std::unique_ptr<PreparedLayer> layer_;
-  std::vector<Buffer> source_, in_, out_;
+  std::vector<Buffer> in_, out_;
   std::vector<const float*> in_pointers_;
   std::vector<float*> out_pointers_;
   Buffer workspace_;
@@ -173,17 +189,19 @@ class ConversionSubject final : public Subject {
       : conversion_(conversion),
         shape_(shape),
         threads_(threads),
-        source_(random_buffer(element_count(conversion.from, shape))),
         in_(random_buffer(element_count(conversion.from, shape))),
         out_(Buffer::zeros(static_cast<std::size_t>(element_count(conversion.to, shape)))) {}
-  void refresh() override { rewrite(in_, source_, threads_); }
+  void refresh() override {
+    rewrite(out_, threads_);
+    rewrite(in_, threads_);
+  }
   void run() override { conversion_.run(shape_, in_.data(), out_.data(), {}, threads_); }
 
  private:
   const Conversion& conversion_;
   Shape shape_;
   int threads_;
-  Buffer source_, in_, out_;
+  Buffer in_, out_;
 };
 
 /// One measurement to take.
@@ -243,9 +261,10 @@ std::vector<Group> collect(const Network& net, Filter filter, const CostStore& s
       if (c.primitive != nullptr) {
         const Scenario s = scenario_of(net, id);
         const bool residual = std::get<ConvOp>(layer.op).epilogue.residual;
+        const bool cold = reads_network_input(net, id);
         task.work = s.macs() * 2e-10 + each;
-        task.make = [&primitive = *c.primitive, s, residual, threads] {
-          return std::make_unique<ConvolutionSubject>(primitive, s, residual, threads);
+        task.make = [&primitive = *c.primitive, s, residual, cold, threads] {
+          return std::make_unique<ConvolutionSubject>(primitive, s, residual, cold, threads);
         };
       } else {
         task.work = each;
@@ -376,8 +395,9 @@ class Profiler {
     return undisturbed_seconds(
         rough_ ? 1 : kTries, disturbed_,
         [&] {
+          if (subject.cold()) subject.refresh();
           if (!rough_) sweeper_.sweep(sweep);
-          subject.refresh();
+          if (!subject.cold()) subject.refresh();
         },
         [&] { subject.run(); });
   }
