@@ -158,3 +158,53 @@ TEST_CASE("complex products, plain and in Gauss's form") {
     }
   }
 }
+
+TEST_CASE("spectra of filters are sums over their taps, plain and in Gauss's form") {
+  const kernels::ComplexKernels& complex = *kernels::active().complex;
+  const std::ptrdiff_t channels = 3, rows = 4, cols = 5;
+  const auto root = [](std::ptrdiff_t i, double turn) {
+    return std::polar(1.0, 2 * std::numbers::pi * turn * static_cast<double>(i));
+  };
+  const auto floats = [&](std::ptrdiff_t count, double turn) {
+    std::vector<float> all;
+    for (std::ptrdiff_t i = 0; i < count; ++i) {
+      all.push_back(static_cast<float>(root(i, turn).real()));
+      all.push_back(static_cast<float>(root(i, turn).imag()));
+    }
+    return all;
+  };
+  const double turn_y = 3.0 / 8, turn_x = 1.0 / 10;
+  const std::vector<float> roots_y = floats(rows, turn_y), roots_x = floats(cols, turn_x);
+  for (bool gauss : {false, true}) {
+    for (int vectors = 1; vectors <= complex.vectors; ++vectors) {
+      CAPTURE(gauss);
+      CAPTURE(vectors);
+      const std::ptrdiff_t width = vectors * complex.lanes, planes = gauss ? 3 : 2;
+      const auto taps = noise(static_cast<std::size_t>(channels * rows * cols * width), 11);
+      std::vector<float> spectra(static_cast<std::size_t>(channels * rows * 2 * width), NAN);
+      std::vector<float> filter(static_cast<std::size_t>(channels * planes * width) + 1, NAN);
+      complex.row_spectra(
+          {taps.data(), roots_x.data(), spectra.data(), channels * rows, cols, vectors});
+      complex.column_spectra(
+          {spectra.data(), roots_y.data(), filter.data(), channels, rows, vectors, gauss});
+      double worst = 0;
+      for (std::ptrdiff_t c = 0; c < channels; ++c) {
+        for (std::ptrdiff_t m = 0; m < width; ++m) {
+          Complex want = 0;
+          for (std::ptrdiff_t i = 0; i < rows * cols; ++i) {
+            const auto at = static_cast<std::size_t>((c * rows * cols + i) * width + m);
+            want += static_cast<double>(taps[at]) * root(i / cols, turn_y) * root(i % cols, turn_x);
+          }
+          const float* got = filter.data() + c * planes * width + m;
+          const double second = want.imag() - (gauss ? want.real() : 0);
+          worst = std::max({worst, std::abs(got[0] - want.real()), std::abs(got[width] - second)});
+          if (gauss) {
+            worst = std::max(worst, std::abs(got[2 * width] - want.real() - want.imag()));
+          }
+        }
+      }
+      CHECK(worst < 1e-5);
+      CHECK(std::isnan(filter.back()));
+    }
+  }
+}

@@ -155,6 +155,48 @@ void product(const ComplexProduct& p) {
   all_positions<1, P, gauss>(p);
 }
 
+void row_spectra(const RowSpectra& p) {
+  const ptrdiff_t width = ptrdiff_t{p.vectors} * kLanes;
+  for (ptrdiff_t i = 0; i < p.count; ++i) {
+    for (ptrdiff_t v = 0; v < width; v += kLanes) {
+      const float* tap = p.taps + i * p.cols * width + v;
+      Vec re{}, im{};
+      for (ptrdiff_t j = 0; j < p.cols; ++j, tap += width) {
+        const Vec x = load(tap);
+        add_product(re, x, factor(p.roots + 2 * j));
+        add_product(im, x, factor(p.roots + 2 * j + 1));
+      }
+      float* to = p.spectra + 2 * i * width + v;
+      store(to, re);
+      store(to + width, im);
+    }
+  }
+}
+
+void column_spectra(const ColumnSpectra& p) {
+  const ptrdiff_t width = ptrdiff_t{p.vectors} * kLanes;
+  const float* row = p.rows;
+  float* to = p.filter;
+  for (ptrdiff_t c = 0; c < p.channels; ++c) {
+    for (ptrdiff_t v = 0; v < width; v += kLanes) {
+      Vec re{}, im{};
+      for (ptrdiff_t i = 0; i < p.count; ++i) {
+        const Vec xr = load(row + 2 * i * width + v), xi = load(row + (2 * i + 1) * width + v);
+        const Factor r = factor(p.roots + 2 * i), j = factor(p.roots + 2 * i + 1);
+        add_product(re, xr, r);
+        add_product(im, xi, r);
+        subtract_product(re, xi, j);
+        add_product(im, xr, j);
+      }
+      store(to + v, re);
+      store(to + width + v, p.gauss ? im - re : im);
+      if (p.gauss) store(to + 2 * width + v, re + im);
+    }
+    row += 2 * p.count * width;
+    to += (p.gauss ? 3 : 2) * width;
+  }
+}
+
 }  // namespace
 
 extern const ComplexKernels kComplex;
@@ -163,6 +205,8 @@ const ComplexKernels kComplex = {kLanes,
                                  kPositions,
                                  kGaussPositions,
                                  product<kPositions, false>,
-                                 product<kGaussPositions, true>};
+                                 product<kGaussPositions, true>,
+                                 row_spectra,
+                                 column_spectra};
 
 }  // namespace convprim::kernels::CONVPRIM_KERNELS

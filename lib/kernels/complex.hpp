@@ -30,6 +30,25 @@ struct ComplexProduct {
   const float* next;
 };
 
+/// Sums over a few real taps for each of `count` rows: the first step of a filter's spectrum.
+struct RowSpectra {
+  const float* taps;   ///< [count][cols][vectors * lanes]
+  const float* roots;  ///< [cols]: re, im
+  float* spectra;      ///< [count]: re and im of [vectors * lanes]
+  std::ptrdiff_t count, cols;
+  int vectors;
+};
+
+/// Sums over the rows of each channel: the filter's spectrum at one frequency.
+struct ColumnSpectra {
+  const float* rows;   ///< [channels][count]: re and im of [vectors * lanes]
+  const float* roots;  ///< [count]: re, im
+  float* filter;       ///< [channels][planes][vectors * lanes], as in ComplexProduct
+  std::ptrdiff_t channels, count;
+  int vectors;
+  bool gauss;
+};
+
 struct ComplexKernels {
   int lanes;            ///< floats in a vector
   int vectors;          ///< vectors in the widest panel
@@ -37,6 +56,8 @@ struct ComplexKernels {
   int gauss_positions;  ///< the same in Gauss's form
   void (*product)(const ComplexProduct&);
   void (*gauss_product)(const ComplexProduct&);
+  void (*row_spectra)(const RowSpectra&);
+  void (*column_spectra)(const ColumnSpectra&);
 };
 
 }  // namespace convprim::kernels

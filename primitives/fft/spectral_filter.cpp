@@ -2,11 +2,16 @@
 #include "primitives/fft/spectral_filter.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 
 #include "kernels/kernels.hpp"
+#include "threads.hpp"
 
 namespace convprim {
 namespace {
+
+constexpr Index kRowFloats = 4096;  // spectra of rows that a thread computes at a time
 
 Index vectors(Index channels) {
   const Index lanes = kernels::active().lanes;
@@ -42,17 +47,115 @@ Index SpectralFilter::at(Index frequency, const Panel& panel) const {
   return (frequency * y_plane_ + panel.vector * lanes_) * channels_ * taps_ * planes_;
 }
 
-void SpectralFilter::put(Index frequency, const Panel& panel, Index v, Index tap, Index c,
-                         const float* re, const float* im) {
-  const Index step = panel.vectors * lanes_;  // from plane to plane
-  float* to =
-      packed_.data() + at(frequency, panel) + (tap * channels_ + c) * planes_ * step + v * lanes_;
-  for (Index lane = 0; lane < lanes_; ++lane) {
-    const float real = re[lane], imaginary = -im[lane];
-    to[lane] = real;
-    to[step + lane] = planes_ == 3 ? imaginary - real : imaginary;
-    if (planes_ == 3) to[2 * step + lane] = real + imaginary;
+namespace {
+
+/// exp(2 pi i place * k / length) for k below `frequencies` and all places.
+std::vector<float> roots(std::span<const SpectralFilter::Tap> taps, Index frequencies,
+                         Index length) {
+  std::vector<float> all;
+  for (Index k = 0; k < frequencies; ++k) {
+    for (const SpectralFilter::Tap& tap : taps) {
+      const double angle = 2 * std::numbers::pi * static_cast<double>(tap.place * k % length) /
+                           static_cast<double>(length);
+      all.push_back(static_cast<float>(std::cos(angle)));
+      all.push_back(static_cast<float>(std::sin(angle)));
+    }
   }
+  return all;
+}
+
+/// A part's roots of unity, for each row and column of frequencies.
+struct Roots {
+  std::vector<float> rows, cols;
+};
+
+}  // namespace
+
+/// One thread's memory while it computes spectra.
+class SpectralFilter::Filler {
+ public:
+  Filler(SpectralFilter& to, const Scenario& s, const float* filter, const Transform& transform)
+      : to_(to), s_(s), filter_(filter), transform_(transform) {}
+
+  /// Spectra of `count` channels of a part, from its c-th on.
+  void fill(const Panel& panel, const Part& part, const Roots& roots, Index c, Index count) {
+    const auto rows = static_cast<Index>(part.rows.size());
+    const auto cols = static_cast<Index>(part.cols.size());
+    const Index width = panel.vectors * to_.lanes_;
+    gather(panel, part, c, count);
+    rows_.resize(static_cast<std::size_t>(2 * count * rows * width));
+    const int vectors = static_cast<int>(panel.vectors);
+    const auto& kernels = *kernels::active().complex;
+    for (Index x = 0; x <= transform_.width / 2; ++x) {
+      kernels.row_spectra({taps_.data(), roots.cols.data() + 2 * x * cols, rows_.data(),
+                           count * rows, cols, vectors});
+      for (Index y = 0; y < transform_.height; ++y) {
+        const Index frequency =
+            transform_.order[static_cast<std::size_t>(x * transform_.height + y)];
+        if (frequency < 0) continue;
+        float* spectra = to_.packed_.data() + to_.at(frequency, panel) +
+                         (part.tap * to_.channels_ + part.begin + c) * to_.planes_ * width;
+        kernels.column_spectra({rows_.data(), roots.rows.data() + 2 * y * rows, spectra, count,
+                                rows, vectors, to_.planes_ == 3});
+      }
+    }
+  }
+
+ private:
+  /// Taps as [channel][row][column][output], scaled, with zeros for outputs that are none.
+  void gather(const Panel& panel, const Part& part, Index c, Index count) {
+    const Index width = panel.vectors * to_.lanes_;
+    const Index first = (panel.vector - panel.group * group_vectors(s_)) * to_.lanes_;
+    const auto taps = static_cast<Index>(part.rows.size() * part.cols.size());
+    const float scale = 1.0F / static_cast<float>(transform_.height * transform_.width);
+    taps_.assign(static_cast<std::size_t>(count * taps * width), 0.0F);
+    for (Index lane = 0; lane < std::min(width, s_.mg() - first); ++lane) {
+      const float* from =
+          filter_ + ((panel.group * s_.mg() + first + lane) * s_.cg() + c) * s_.kh * s_.kw;
+      float* to = taps_.data() + lane;
+      for (Index i = 0; i < count; ++i, from += s_.kh * s_.kw) {
+        for (const Tap& row : part.rows) {
+          for (const Tap& col : part.cols) {
+            *to = scale * from[row.index * s_.kw + col.index];
+            to += width;
+          }
+        }
+      }
+    }
+  }
+
+  SpectralFilter& to_;
+  const Scenario& s_;
+  const float* filter_;
+  const Transform& transform_;
+  std::vector<float> taps_, rows_;
+};
+
+void SpectralFilter::fill(const Scenario& s, const float* filter, const Transform& transform,
+                          std::span<const Part> parts, int threads) {
+  // Channels whose rows' spectra stay in the first-level cache.
+  std::size_t most = 1;
+  for (const Part& part : parts) most = std::max(most, part.rows.size());
+  const auto width = static_cast<Index>(kernels::active().complex->vectors) * lanes_;
+  const Index count =
+      std::clamp<Index>(kRowFloats / (2 * static_cast<Index>(most) * width), 1, s.cg());
+  const Index blocks = (s.cg() + count - 1) / count;
+  const auto n = static_cast<Index>(parts.size());
+  std::vector<Roots> all;
+  for (const Part& part : parts) {
+    all.push_back({roots(part.rows, transform.height, transform.height),
+                   roots(part.cols, transform.width / 2 + 1, transform.width)});
+  }
+  parallel(threads, [&](int thread, int team) {
+    Filler filler(*this, s, filter, transform);
+    const Range mine = share(static_cast<Index>(panels_.size()) * n * blocks, thread, team);
+    for (Index i = mine.begin; i < mine.end; ++i) {
+      const Index c = i % blocks * count;
+      const auto part = static_cast<std::size_t>(i / blocks % n);
+      filler.fill(panels_[static_cast<std::size_t>(i / blocks / n)], parts[part], all[part], c,
+                  std::min(count, s.cg() - c));
+    }
+  });
 }
 
 void SpectralFilter::multiply(Index frequency, const Panel& panel, Index positions, const float* x,

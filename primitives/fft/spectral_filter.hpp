@@ -25,7 +25,24 @@ class SpectralFilter {
     Index frequency, position;
   };
 
-  /// Zeroed spectra; fill them by put(). `taps` spectra belong to each pair of channels.
+  /// The transform whose frequencies the filter has.
+  struct Transform {
+    Index height, width;
+    /// [width / 2 + 1][height]: which frequency it is, negative for those that symmetry gives.
+    std::vector<Index> order;
+  };
+  /// A row or column of the kernel and its place on the transform's grid.
+  struct Tap {
+    Index index, place;
+  };
+  /// Taps whose spectra are those of one run of input channels.
+  struct Part {
+    Index tap;    ///< which of the pair's spectra
+    Index begin;  ///< of the run, in a group's input channels; as long as the scenario's group
+    std::vector<Tap> rows, cols;
+  };
+
+  /// Spectra without values, see fill(). `taps` spectra belong to each pair of channels.
   SpectralFilter(const Scenario& s, Index frequencies, Index taps, bool gauss);
 
   /// Floats that the spectra would take.
@@ -33,10 +50,12 @@ class SpectralFilter {
   /// Vectors that hold the output channels of one group.
   static Index group_vectors(const Scenario& s);
 
-  /// Sets the spectrum at one frequency of input channel c (of the group) for one vector of outputs
-  /// to the conjugate of re + i im (`lanes` floats each): the kernel slides without being flipped.
-  void put(Index frequency, const Panel& panel, Index v, Index tap, Index c, const float* re,
-           const float* im);
+  /// Computes the spectra of a scenario's filters, over the number of the transform's points. The
+  /// parts must cover all channels. They are the conjugate ones, since kernels slide without being
+  /// flipped, and are summed as they are defined: with few taps that is less work than a fast
+  /// transform of zeros, and a panel's spectra come out as they are stored.
+  void fill(const Scenario& s, const float* filter, const Transform& transform,
+            std::span<const Part> parts, int threads);
 
   /// y = sum over taps and channels of filter * x for all outputs of a panel. x and y point to
   /// position 0 of frequency 0; x_tap is the distance between the positions of two taps.
@@ -49,6 +68,8 @@ class SpectralFilter {
   Index y_plane() const { return y_plane_; }  ///< floats of one plane of output channels
 
  private:
+  class Filler;
+
   Index at(Index frequency, const Panel& panel) const;
 
   Index lanes_, taps_, channels_, planes_, x_plane_, y_plane_;

@@ -187,50 +187,35 @@ class TileFftConvolution final : public Convolution {
             in_image % g_.tiles_x * g_.out_w};
   }
 
-  /// Transforms the filters, scaled by 1/T^2.
   void pack(const float* filter) {
-    const float scale = 1.0F / static_cast<float>(g_.t * g_.t);
-    const auto panels = static_cast<Index>(filter_.panels().size());
-    const Index own = g_.tile_floats + g_.scratch_floats + 2 * g_.frequencies * g_.lanes;
-    Buffer scratch(static_cast<std::size_t>(threads_ * own));
-    parallel(threads_, [&](int thread, int team) {
-      float* tile = scratch.data() + thread * own;
-      float* work = tile + g_.tile_floats;
-      float* spectrum = work + g_.scratch_floats;
-      const Index channels = g_.dense.cg();
-      const Range mine = share(panels * channels, thread, team);
-      for (Index i = mine.begin; i < mine.end; ++i) {
-        const auto& panel = filter_.panels()[static_cast<std::size_t>(i / channels)];
-        const Index c = i % channels;
-        for (Index v = 0; v < panel.vectors; ++v) {
-          const Index k = (panel.vector - panel.group * g_.group_vectors + v) * g_.lanes;
-          std::fill_n(tile, g_.tile_floats, 0.0F);
-          place_taps(filter + (panel.group * s_.mg() + k) * s_.cg() * s_.kh * s_.kw, c,
-                     std::min(g_.lanes, s_.mg() - k), scale, tile);
-          g_.transform.forward(tile, spectrum, {2 * g_.lanes, g_.lanes}, false, work);
-          for (Index f = 0; f < g_.frequencies; ++f) {
-            const float* at = spectrum + 2 * f * g_.lanes;
-            filter_.put(f, panel, v, 0, c, at, at + g_.lanes);
-          }
-        }
-      }
-    });
-  }
-
-  /// The taps of one phase of one channel (both in c, of the group), an output in each lane.
-  void place_taps(const float* filter, Index c, Index valid, float scale, float* tile) const {
-    const Phase phase = phase_of(c);
-    const float* from = filter + c % s_.cg() * s_.kh * s_.kw;
-    for (Index i = 0; i < s_.kh; ++i) {
-      if (i * s_.dh % s_.sh != phase.y) continue;
-      for (Index j = 0; j < s_.kw; ++j) {
-        if (j * s_.dw % s_.sw != phase.x) continue;
-        float* to = tile + (i * s_.dh / s_.sh * g_.t + j * s_.dw / s_.sw) * g_.lanes;
-        for (Index lane = 0; lane < valid; ++lane) {
-          to[lane] = scale * from[(lane * s_.cg() * s_.kh + i) * s_.kw + j];
-        }
+    SpectralFilter::Transform transform{g_.t, g_.t, {}};
+    const Index half = g_.t / 2;  // the columns 0 and T/2 come first
+    for (Index x = 0; x <= half; ++x) {
+      for (Index y = 0; y < g_.t; ++y) {
+        const bool real = x % half == 0;
+        transform.order.push_back(real && y > half ? -1
+                                  : real           ? x / half * (half + 1) + y
+                                                   : 2 * (half + 1) + (x - 1) * g_.t + y);
       }
     }
+    std::vector<SpectralFilter::Part> parts;
+    for (Index y : g_.phases_y) {
+      for (Index x : g_.phases_x) {
+        parts.push_back({0, static_cast<Index>(parts.size()) * s_.cg(),
+                         taps_of(y, s_.kh, s_.dh, s_.sh), taps_of(x, s_.kw, s_.dw, s_.sw)});
+      }
+    }
+    filter_.fill(s_, filter, transform, parts, threads_);
+  }
+
+  /// The taps that a phase meets along one axis, and where on its image.
+  static std::vector<SpectralFilter::Tap> taps_of(Index phase, Index kernel, Index dilation,
+                                                  Index stride) {
+    std::vector<SpectralFilter::Tap> taps;
+    for (Index i = 0; i < kernel; ++i) {
+      if (i * dilation % stride == phase) taps.push_back({i, i * dilation / stride});
+    }
+    return taps;
   }
 
   struct Phase {

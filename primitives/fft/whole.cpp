@@ -8,10 +8,10 @@
 // column stay a direct sum, so that the rows may be strided. Circular correlation needs a length of
 // w + max(left, right padding) only (and the output's): the zeros on one side serve the other too.
 // Lengths are rounded up to products of 2, 3, 5 and 7. FFTW transforms the channels one after
-// another; their spectra are then transposed so that a frequency's channels are contiguous. Loops:
-// images (2-D: blocks of images); lines x vectors of channels, frequencies x panels, lines x
-// vectors of outputs, each shared out among the threads. Source: Mathieu, Henaff, LeCun, arXiv
-// 1312.5851 for 2-D.
+// another; their spectra are then transposed so that a frequency's channels are contiguous (those
+// of the filters are summed as they are defined, see spectral_filter.hpp). Loops: images (2-D:
+// blocks of images); lines x vectors of channels, frequencies x panels, lines x vectors of outputs,
+// each shared out among the threads. Source: Mathieu, Henaff, LeCun, arXiv 1312.5851 for 2-D.
 //
 // FFTW chooses its own instruction set: CONVPRIM_ISA does not cap it.
 #include <fftw3.h>
@@ -188,49 +188,23 @@ class WholeFftConvolution final : public Convolution {
 
  private:
   void pack(const float* filter) {
-    const float scale = 1.0F / static_cast<float>(g_.height * g_.width);
-    const auto panels = static_cast<Index>(filter_.panels().size());
-    const Index spectrum_floats = 2 * g_.frequencies * g_.lanes;
-    const Index own = g_.thread_floats() + round_up(spectrum_floats, 16);
-    Buffer scratch(static_cast<std::size_t>(threads_ * own));
-    parallel(threads_, [&](int thread, int team) {
-      float* real = scratch.data() + thread * own;
-      float* complex = real + g_.lanes * g_.points;
-      float* spectrum = real + g_.thread_floats();
-      const Range mine = share(panels * s_.cg() * g_.taps, thread, team);
-      for (Index i = mine.begin; i < mine.end; ++i) {
-        const auto& panel = filter_.panels()[static_cast<std::size_t>(i / (s_.cg() * g_.taps))];
-        const Index c = i / g_.taps % s_.cg(), tap = i % g_.taps;
-        for (Index v = 0; v < panel.vectors; ++v) {
-          const Index k = (panel.vector - panel.group * g_.group_vectors + v) * g_.lanes;
-          const Index valid = std::min(g_.lanes, s_.mg() - k);
-          for (Index lane = 0; lane < valid; ++lane) {
-            const float* from =
-                filter + ((panel.group * s_.mg() + k + lane) * s_.cg() + c) * s_.kh * s_.kw;
-            std::fill_n(real, g_.points, 0.0F);
-            if (rows_) {
-              add_taps(from + tap * s_.kw, scale, real);
-            } else {
-              for (Index a = 0; a < s_.kh; ++a) {
-                add_taps(from + a * s_.kw, scale, real + a * s_.dh % g_.height * g_.width);
-              }
-            }
-            plans_.forward(real, complex + lane * g_.half);
-          }
-          std::fill_n(spectrum, spectrum_floats, 0.0F);
-          transpose(valid, 2 * g_.frequencies, complex, g_.half, spectrum, g_.lanes);
-          for (Index f = 0; f < g_.frequencies; ++f) {
-            const float* at = spectrum + 2 * f * g_.lanes;
-            filter_.put(f, panel, v, tap, c, at, at + g_.lanes);
-          }
-        }
+    SpectralFilter::Transform transform{g_.height, g_.width, {}};
+    for (Index x = 0; x <= g_.width / 2; ++x) {
+      for (Index y = 0; y < g_.height; ++y) {
+        transform.order.push_back(y * (g_.width / 2 + 1) + x);
       }
-    });
-  }
-
-  /// A kernel longer than the transform comes round: where it does, it meets zeros only.
-  void add_taps(const float* from, float scale, float* line) const {
-    for (Index b = 0; b < s_.kw; ++b) line[b * s_.dw % g_.width] += scale * from[b];
+    }
+    // A kernel longer than the transform comes round: where it does, it meets zeros only.
+    std::vector<SpectralFilter::Tap> rows, cols;
+    for (Index i = 0; i < s_.kh; ++i) rows.push_back({i, rows_ ? 0 : i * s_.dh % g_.height});
+    for (Index j = 0; j < s_.kw; ++j) cols.push_back({j, j * s_.dw % g_.width});
+    std::vector<SpectralFilter::Part> parts;
+    if (rows_) {
+      for (const auto& row : rows) parts.push_back({row.index, 0, {row}, cols});
+    } else {
+      parts.push_back({0, 0, rows, cols});
+    }
+    filter_.fill(s_, filter, transform, parts, threads_);
   }
 
   static void transpose(Index rows, Index cols, const float* from, Index from_ld, float* to,
