@@ -62,21 +62,21 @@ ReferenceOutput reference_convolution(const Scenario& s, const float* in, const 
 
 void to_layout(Layout layout, const Shape& shape, const float* nchw, float* out) {
   std::fill_n(out, element_count(layout, shape), 0.0F);
+  const Strides at = strides(layout, shape);
   for (Index n = 0; n < shape.n; ++n)
     for (Index c = 0; c < shape.c; ++c)
       for (Index h = 0; h < shape.h; ++h)
         for (Index w = 0; w < shape.w; ++w)
-          out[offset(layout, shape, n, c, h, w)] =
-              nchw[((n * shape.c + c) * shape.h + h) * shape.w + w];
+          out[at.at(n, c, h, w)] = nchw[((n * shape.c + c) * shape.h + h) * shape.w + w];
 }
 
 void from_layout(Layout layout, const Shape& shape, const float* in, float* nchw) {
+  const Strides at = strides(layout, shape);
   for (Index n = 0; n < shape.n; ++n)
     for (Index c = 0; c < shape.c; ++c)
       for (Index h = 0; h < shape.h; ++h)
         for (Index w = 0; w < shape.w; ++w)
-          nchw[((n * shape.c + c) * shape.h + h) * shape.w + w] =
-              in[offset(layout, shape, n, c, h, w)];
+          nchw[((n * shape.c + c) * shape.h + h) * shape.w + w] = in[at.at(n, c, h, w)];
 }
 
 }  // namespace convprim

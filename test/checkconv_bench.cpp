@@ -2,6 +2,7 @@
 #include "checkconv_bench.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -60,7 +61,7 @@ class Bench {
       const std::size_t floats = (e.conv->workspace_bytes() + 3) / 4;
       if (workspace_.size() < floats) workspace_ = Buffer::zeros(floats);
       double t = once(e);
-      if (settings_.compare && t < 0.2) t = std::min(once(e), once(e));
+      if (chosen() && t < 0.2) t = std::min(once(e), once(e));
       e.seconds.push_back(t);
       double& least = best.emplace(group(*row), t).first->second;
       least = std::min(least, t);
@@ -93,7 +94,7 @@ class Bench {
                peak_ * 1e-9);
     std::set<int> shown;
     for (const Entry& e : entries_) {
-      if ((settings_.best || settings_.compare) && !shown.insert(group(*e.row)).second) continue;
+      if (chosen() && !shown.insert(group(*e.row)).second) continue;
       const double rate = 2 * s_.macs() / e.median;
       fmt::print(
           "  {:<36} {:>10.4f} ms {:>8.1f} GFLOP/s {:>6.1f} % of peak  workspace {:.1f} MB, packed "
@@ -103,6 +104,22 @@ class Bench {
           1e-6 * static_cast<double>(e.conv->packed_bytes()));
     }
     if (settings_.compare) print_ratio();
+  }
+
+  /// A line of the table over all problems: the winner, and what the next family's best takes.
+  std::string summary() const {
+    if (entries_.empty()) return fmt::format("{:<46} no row takes it", s_.str());
+    const Entry& first = entries_[0];
+    const auto next = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) {
+      return group(*e.row) != group(*first.row);
+    });
+    const double rate = 2 * s_.macs() / first.median;
+    return fmt::format(
+        "{:<46} {:<30} {:>9.4f} {:>9.1f} {:>7.1f}%  {}", s_.str(), first.row->name,
+        first.median * 1e3, rate * 1e-9, 100 * rate / peak_,
+        next == entries_.end()
+            ? "none"
+            : fmt::format("{:.2f} {}", next->median / first.median, next->row->name));
   }
 
   /// A line for each row: problem, threads, GFLOP/s of the peak, side, row, milliseconds.
@@ -133,7 +150,9 @@ class Bench {
   int group(const Primitive& row) const {
     return settings_.compare ? static_cast<int>(side(row)) : static_cast<int>(row.family);
   }
-  double limit() const { return settings_.compare ? 1.25 : 3; }
+  /// Whether only the best of a group are wanted.
+  bool chosen() const { return settings_.compare || settings_.best; }
+  double limit() const { return chosen() ? 1.25 : 3; }
 
   double once(const Entry& e) {
     const auto at = [](Layout layout) { return static_cast<std::size_t>(layout); };
@@ -259,6 +278,14 @@ void print_means(std::string_view what, const std::vector<Contest>& contests,
              geometric_mean(ratios), ratios.size(), worst->ratio(), worst->s.str(), behind);
 }
 
+/// The winners of several problems.
+void print_table(const std::vector<std::string>& lines) {
+  if (lines.size() < 2) return;
+  fmt::print("\n{:<46} {:<30} {:>9} {:>9} {:>8}  {}\n", "problem", "best row", "ms", "GFLOP/s",
+             "of peak", "times as long: best row of another family");
+  for (const std::string& line : lines) fmt::print("{}\n", line);
+}
+
 }  // namespace
 
 int bench(const std::vector<Scenario>& scenarios, const std::vector<const Primitive*>& rows,
@@ -273,24 +300,32 @@ int bench(const std::vector<Scenario>& scenarios, const std::vector<const Primit
     file.open(settings.results, std::ios::app);
     if (!file) throw Error(fmt::format("{}: cannot be written", settings.results));
   }
+  std::vector<std::string> table;
   std::size_t left = scenarios.size();
   for (const Scenario& s : scenarios) {
     const double passed =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (!done.contains(s.str())) {
       if (settings.budget > 0 && passed > settings.budget) {
+        print_table(table);
         fmt::print("{} problems left for another call\n", left);
         return 3;
+      }
+      if (isatty(STDERR_FILENO) != 0) {
+        fmt::print(stderr, "checkconv: problem {} of {}\n", scenarios.size() - left + 1,
+                   scenarios.size());
       }
       Bench b(s, settings);
       b.add_rows(rows);
       b.measure();
       b.print();
       if (file.is_open()) b.append_to(file);
+      if (settings.best) table.push_back(b.summary());
       std::fflush(stdout);
     }
     --left;
   }
+  print_table(table);
   return 0;
 }
 
