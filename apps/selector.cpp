@@ -21,6 +21,7 @@
 #include "convprim/select.hpp"
 #include "selector/printable.hpp"
 #include "selector/report.hpp"
+#include "selector/stopwatch.hpp"
 #include "selector/versions.hpp"
 
 namespace convprim {
@@ -162,14 +163,18 @@ int run(const Settings& settings) {
         "--compare runs the network here: leave out --partial, --profile-only and --target");
   }
   if (!settings.cpus.empty()) pin(parse_cpus(settings.cpus));
+  Report report;
+  Laps laps;
   Network original = import_network(settings.net, import);
+  report.start.import = laps.next();
   random_weights(original, settings.seed);
   for (const std::string& remark : original.remarks)
     fmt::print(stderr, "remark: {}\n", printable(remark));
   Network net = original;
-  Report report;
   report.net = &net;
+  laps.next();
   report.passes = optimise(net);
+  report.start.passes = laps.next();
 
   const auto cut = uncomputable(net);
   if (!cut.empty() && (!settings.partial || settings.verify)) {
@@ -192,6 +197,7 @@ int run(const Settings& settings) {
   const TensorIo tensors(settings.tensors, net, used);
   const bool here = settings.target.empty();
   std::optional<Plan> plan;
+  laps.next();
   if (loads) {
     plan = loaded_plan(settings.plans, net, settings.threads);
     report.plan_file = settings.plans.load;
@@ -200,16 +206,19 @@ int run(const Settings& settings) {
     plan = selected_plan(settings, filter, costs, net, report);
   }
   if (!plan) return kOk;
+  report.start.plan = laps.next() - (report.profile.measured > 0 ? report.profile.seconds : 0);
   report.plan = &*plan;
   write_plan(settings.plans, net, *plan);
 
   std::optional<Executable> executable;
   std::string classes;
   if (here && plan->cut.empty()) {
+    laps.next();
     executable.emplace(net, *plan);
     report.executable = &*executable;
     check_memory(*executable, filter);
     Executable::Context context = executable->make_context();
+    report.start.prepare = laps.next();
     const auto inputs = tensors.fill(*executable, context, settings.seed);
     if (settings.runs > 0) report.times = measure_runs(*executable, context, settings.runs);
     if (settings.runs == 0 && (settings.verify || settings.tensors.any())) executable->run(context);

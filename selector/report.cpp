@@ -309,6 +309,14 @@ std::string table(const Report& report) {
         disturbed);
   }
   out += memory_text(report);
+  if (report.executable != nullptr) {
+    const StartTimes& t = report.start;
+    line(
+        "start: {:.0f} ms: network and weights {:.0f}, passes {:.0f}, plan {:.0f}, kernels and "
+        "memory {:.0f}",
+        ms(t.import + t.passes + t.plan + t.prepare), ms(t.import), ms(t.passes), ms(t.plan),
+        ms(t.prepare));
+  }
   if (report.verification) {
     const Verification& v = *report.verification;
     line("verified against double precision: {}, largest relative error {:.2e}, tolerance {:.0e}",
@@ -397,7 +405,14 @@ std::string json(const Report& report) {
                   {"seconds", report.profile.seconds},
                   {"disturbed", report.profile.disturbed},
                   {"file", report.costs_file}};
-  if (report.executable != nullptr) j["memory"] = memory_json(report);
+  if (report.executable != nullptr) {
+    j["memory"] = memory_json(report);
+    const StartTimes& t = report.start;
+    j["start"] = {{"import_ms", ms(t.import)},
+                  {"passes_ms", ms(t.passes)},
+                  {"plan_ms", ms(t.plan)},
+                  {"prepare_ms", ms(t.prepare)}};
+  }
   if (!report.plan_file.empty()) j["plan_file"] = report.plan_file;
   j["passes"] = {{"identities", report.passes.identities},
                  {"folded", report.passes.folded},

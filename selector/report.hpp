@@ -53,10 +53,19 @@ struct Considered {
 };
 Considered count_candidates(const Network& net, const Filter& filter);
 
+/// Seconds from files to a network that is ready to run; measuring costs is not in it.
+struct StartTimes {
+  double import = 0;   ///< network and weights read
+  double passes = 0;   ///< and optimised
+  double plan = 0;     ///< the plan loaded, or selected from known costs
+  double prepare = 0;  ///< weights packed, memory laid out and zeroed
+};
+
 /// Everything that a report tells.
 struct Report {
   const Network* net = nullptr;
   const Plan* plan = nullptr;
+  StartTimes start = {};
   PassCounts passes;
   ProfileReport profile;
   Considered considered;

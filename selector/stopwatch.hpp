@@ -2,8 +2,22 @@
 #pragma once
 
 #include <chrono>
+#include <utility>
 
 namespace convprim {
+
+/// Splits time into laps.
+class Laps {
+ public:
+  /// Seconds since the last call, or since this was made.
+  double next() {
+    const auto last = std::exchange(start_, std::chrono::steady_clock::now());
+    return std::chrono::duration<double>(start_ - last).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
 
 /// Seconds that all threads of this process together have spent ready to run but without a
 /// processor; 0 where the system does not tell (Linux does, in /proc/self/task/*/schedstat).

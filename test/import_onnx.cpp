@@ -65,7 +65,9 @@ Verdict judge(const fs::path& folder) {
     const std::vector<std::string> names = onnx::input_names(bytes);
     for (std::size_t i = 0; i < std::min(names.size(), inputs.size()); ++i)
       by_name[names[i]] = inputs[i];
-    net = onnx::import(bytes, (folder / "model.onnx").string(), {}, by_name);
+    auto imported = onnx::import_model(bytes, (folder / "model.onnx").string(), {}, by_name);
+    if (!imported) throw Error("no model");
+    net = std::move(*imported);
   } catch (const Error& e) {
     return {Verdict::Kind::unsupported, e.what()};
   }

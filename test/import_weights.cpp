@@ -146,6 +146,37 @@ TEST_CASE("dialects of batch normalisation that only the number of blobs tells a
   CHECK(relative_error(two, std::vector<double>{21, 41, 6.5, -9.5}) < 1e-6);
 }
 
+TEST_CASE("values in several pieces, and a field that only the importer may make") {
+  const std::string shape = field(7, field(1, varint(4)));
+  const std::string text = R"(
+    input: "x" input_shape { dim: 1 dim: 4 dim: 1 dim: 1 }
+    layer { name: "s" type: "Scale" bottom: "x" top: "y" }
+    layer { name: "t" type: "Scale" bottom: "y" top: "z" })";
+  const std::string plain = layer("s", field(7, shape + field(5, packed({2, 3, 4, 5}))));
+  const auto run = [&](const std::string& blob) {
+    const TemporaryFile model(plain + layer("t", field(7, blob)));
+    ImportOptions options;
+    options.weights = model.path.string();
+    return evaluate_reference(import_network_text(text, "s.prototxt", options), {{1, 1, 1, 1}})
+        .at(0);
+  };
+  const std::vector<double> want = {2, 6, 12, 20};
+  CHECK(run(shape + field(5, packed({1, 2, 3, 4}))) == want);
+  CHECK(run(shape + field(5, packed({1, 2})) + field(5, packed({3, 4}))) == want);
+  const std::string last = varint(5 * 8 + 5) + packed({4});  // a single number, not packed
+  CHECK(run(shape + field(5, packed({1, 2, 3})) + last) == want);
+  for (const std::uint64_t index : {std::uint64_t{0}, std::uint64_t{1}, ~std::uint64_t{0}}) {
+    CAPTURE(index);
+    // The first names values that are there: whatever it means, memory is safe.
+    try {
+      CHECK(run(shape + number(1000, index) + field(5, packed({1, 2, 3, 4}))).size() == 4);
+    } catch (const Error& e) {
+      CHECK(has(e.what(), "\"t\""));
+    }
+  }
+  CHECK_THROWS_AS(run(shape + field(5, packed({1, 2, 3, 4}) + "x")), Error);
+}
+
 TEST_CASE("weights that do not fit are refused with the layer and both shapes") {
   const std::string text =
       "input: \"x\" input_shape { dim: 1 dim: 3 dim: 9 dim: 9 }\n"

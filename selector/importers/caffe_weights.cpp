@@ -5,6 +5,7 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
@@ -12,17 +13,35 @@
 #include "convprim/error.hpp"
 #include "selector/importers/caffe.hpp"
 #include "selector/importers/file.hpp"
+#include "selector/importers/lift.hpp"
 #include "selector/importers/net_builder.hpp"
 
 namespace convprim::caffe {
 namespace {
 
-Dims dims_of(const BlobProto& blob) {
+/// A parsed file, and the values of its blobs, which lie in the file's bytes still.
+struct Model {
+  NetParameter net;
+  std::vector<std::string_view> values;
+
+  /// The bytes of a blob's floats where they were taken out of the message.
+  std::optional<std::string_view> lifted(const BlobProto& blob) const {
+    if (!blob.has_lifted() || blob.lifted() >= values.size()) return std::nullopt;
+    return values[blob.lifted()];
+  }
+  /// How many values a blob holds.
+  Index count(const BlobProto& blob) const {
+    if (const auto bytes = lifted(blob)) return static_cast<Index>(bytes->size() / sizeof(float));
+    return blob.data_size() > 0 ? blob.data_size() : blob.double_data_size();
+  }
+};
+
+Dims dims_of(const Model& model, const BlobProto& blob) {
   if (blob.has_shape()) return {blob.shape().dim().begin(), blob.shape().dim().end()};
   if (blob.has_num() || blob.has_channels() || blob.has_height() || blob.has_width()) {
     return {blob.num(), blob.channels(), blob.height(), blob.width()};
   }
-  return {std::max(blob.data_size(), blob.double_data_size())};
+  return {model.count(blob)};
 }
 
 Dims without_leading_ones(const Dims& dims) {
@@ -42,9 +61,13 @@ bool compatible(const Dims& from, const Dims& to) {
   return (a.size() == 2 || b.size() == 2) && a[0] == b[0];
 }
 
-std::shared_ptr<const std::vector<float>> values_of(const BlobProto& blob, const Dims& transpose) {
+std::shared_ptr<const std::vector<float>> values_of(const Model& model, const BlobProto& blob,
+                                                    const Dims& transpose) {
   std::vector<float> values;
-  if (blob.data_size() > 0) {
+  if (const auto bytes = model.lifted(blob)) {
+    values.resize(bytes->size() / sizeof(float));
+    if (!values.empty()) std::memcpy(values.data(), bytes->data(), values.size() * sizeof(float));
+  } else if (blob.data_size() > 0) {
     values.assign(blob.data().begin(), blob.data().end());
   } else {
     values.reserve(static_cast<std::size_t>(blob.double_data_size()));
@@ -62,7 +85,32 @@ std::shared_ptr<const std::vector<float>> values_of(const BlobProto& blob, const
   return std::make_shared<const std::vector<float>>(std::move(values));
 }
 
-NetParameter read_model(std::string_view bytes, const std::string& path) {
+/// Where blobs lie: in layers of the three generations.
+constexpr LiftField kBlobData[] = {
+    {0, 100, 1},
+    {1, 7, 4},  // NetParameter.layer, LayerParameter.blobs
+    {0, 2, 2},
+    {2, 6, 4},  // NetParameter.layers, V1LayerParameter.blobs
+    {2, 1, 3},
+    {3, 50, 4},                 // V1LayerParameter.layer, V0LayerParameter.blobs
+    {4, 5, LiftField::kTaken},  // BlobProto.data
+};
+
+/// A file that holds something else, or is broken, is refused here with the place of the trouble.
+NetParameter parse(std::string_view bytes, const std::string& path) {
+  NetParameter net;
+  google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
+  google::protobuf::io::CodedInputStream coded(&stream);
+  if (!net.ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage()) {
+    throw Error(
+        fmt::format("{}: this is no .caffemodel, or a broken one: parsing stopped at byte {} "
+                    "of {}; download it again.",
+                    path, coded.CurrentPosition(), bytes.size()));
+  }
+  return net;
+}
+
+Model read_model(std::string_view bytes, const std::string& path) {
   switch (content_of(bytes)) {
     case Content::empty:
       throw Error(fmt::format("{}: the file is empty; give a .caffemodel.", path));
@@ -82,17 +130,18 @@ NetParameter read_model(std::string_view bytes, const std::string& path) {
     case Content::binary:
       break;
   }
-  NetParameter net;
-  google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
-  google::protobuf::io::CodedInputStream coded(&stream);
-  if (!net.ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage()) {
-    throw Error(
-        fmt::format("{}: this is no .caffemodel, or a broken one: parsing stopped at byte {} "
-                    "of {}; download it again.",
-                    path, coded.CurrentPosition(), bytes.size()));
+  Model model;
+  // The protocol's own parser would copy all values once more.
+  const auto whole = [](std::string_view v) { return v.size() % sizeof(float) == 0; };
+  if (auto lifted = lift(bytes, kBlobData);
+      lifted && std::all_of(lifted->values.begin(), lifted->values.end(), whole) &&
+      model.net.ParseFromString(lifted->message)) {
+    model.values = std::move(lifted->values);
+  } else {
+    model.net = parse(bytes, path);
   }
-  upgrade(net, {});
-  return net;
+  upgrade(model.net, {});
+  return model;
 }
 
 using ByName = std::map<std::string, std::vector<const LayerParameter*>>;
@@ -127,10 +176,10 @@ void adapt_dialects(Built& built, const ByName& by_name) {
 }  // namespace
 
 void load_weights(Built& built, std::string_view bytes, const std::string& path) {
-  const NetParameter model = read_model(bytes, path);
+  const Model model = read_model(bytes, path);
   // Layers of one name are matched in order: the first of the file with the first of the network.
   std::map<std::string, std::vector<const LayerParameter*>> by_name;
-  for (const LayerParameter& layer : model.layer()) {
+  for (const LayerParameter& layer : model.net.layer()) {
     if (layer.blobs_size() > 0) by_name[layer.name()].push_back(&layer);
   }
   Network& net = built.net;
@@ -169,7 +218,7 @@ void load_weights(Built& built, std::string_view bytes, const std::string& path)
                       source.blobs_size(), s.source_blob + 1));
     }
     const BlobProto& from = source.blobs(static_cast<int>(s.source_blob));
-    const Dims dims = dims_of(from);
+    const Dims dims = dims_of(model, from);
     Dims want = blob.dims;
     if (s.transpose) std::swap(want[0], want[1]);
     if (!compatible(dims, want)) {
@@ -178,12 +227,12 @@ void load_weights(Built& built, std::string_view bytes, const std::string& path)
                       "belong together",
                       s.source_blob, str(dims), str(want)));
     }
-    const Index count = from.data_size() > 0 ? from.data_size() : from.double_data_size();
+    const Index count = model.count(from);
     if (count != blob.count()) {
       fail(fmt::format("blob {} is said to be {} but holds {} values; the weights file is broken",
                        s.source_blob, str(dims), count));
     }
-    blob.data = values_of(from, s.transpose ? blob.dims : Dims{});
+    blob.data = values_of(model, from, s.transpose ? blob.dims : Dims{});
     if (!blob.name.empty()) shared[blob.name] = blob.data;
     ++loaded;
   }

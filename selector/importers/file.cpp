@@ -1,42 +1,107 @@
 // See file.hpp.
 #include "selector/importers/file.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 
 #include "convprim/error.hpp"
 
 namespace convprim {
 
-std::string read_file(const std::string& path, std::size_t limit) {
-  std::error_code code;
-  if (std::filesystem::is_directory(path, code)) {
-    throw Error(fmt::format("{}: this is a folder, not a file; name the file in it.", path));
-  }
-  std::ifstream in(path, std::ios::binary);
-  if (!in) {
-    throw Error(fmt::format("{}: cannot be read ({}); check the name and its permissions.", path,
-                            std::strerror(errno)));
-  }
-  std::string bytes;
-  // Growing by doubling would touch three times the memory. What is no plain file has no size.
-  const std::uintmax_t size = std::filesystem::file_size(path, code);
-  if (!code) bytes.reserve(static_cast<std::size_t>(std::min<std::uintmax_t>(size, limit)));
-  std::string chunk(std::size_t{1} << 20, '\0');
-  while (in.read(chunk.data(), static_cast<std::streamsize>(chunk.size())) || in.gcount() > 0) {
-    bytes.append(chunk, 0, static_cast<std::size_t>(in.gcount()));
-    if (bytes.size() > limit) {
-      throw Error(fmt::format("{}: larger than {} MiB, which no such file is; check the name.",
-                              path, limit >> 20));
+namespace {
+
+/// An open file.
+class Input {
+ public:
+  explicit Input(const std::string& path) : path_(path) {
+    std::error_code code;
+    if (std::filesystem::is_directory(path, code)) {
+      throw Error(fmt::format("{}: this is a folder, not a file; name the file in it.", path));
+    }
+    file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file_ < 0) {
+      throw Error(fmt::format("{}: cannot be read ({}); check the name and its permissions.", path,
+                              std::strerror(errno)));
     }
   }
-  if (in.bad()) throw Error(fmt::format("{}: reading failed ({}).", path, std::strerror(errno)));
+  Input(const Input&) = delete;
+  Input& operator=(const Input&) = delete;
+  ~Input() { close(file_); }
+
+  /// Bytes that it holds; 0 if it is no plain file.
+  std::uint64_t size() const {
+    struct stat status {};
+    const bool plain = fstat(file_, &status) == 0 && S_ISREG(status.st_mode);
+    return plain ? static_cast<std::uint64_t>(status.st_size) : 0;
+  }
+
+  void seek(std::uint64_t offset) {
+    if (lseek(file_, static_cast<off_t>(offset), SEEK_SET) < 0) fail();
+  }
+
+  /// Reads into memory of `count` bytes until that is full or the file ends; returns how many.
+  std::size_t read(char* to, std::size_t count) {
+    std::size_t got = 0;
+    while (got < count) {
+      const ssize_t n = ::read(file_, to + got, count - got);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) fail();
+      if (n == 0) break;
+      got += static_cast<std::size_t>(n);
+    }
+    return got;
+  }
+
+ private:
+  [[noreturn]] void fail() const {
+    throw Error(fmt::format("{}: reading failed ({}).", path_, std::strerror(errno)));
+  }
+  const std::string& path_;
+  int file_ = -1;
+};
+
+/// Reads what follows, up to `most` bytes, into memory for `expected` that grows where the file
+/// does.
+FileBytes read_all(Input& in, std::uint64_t expected, std::uint64_t most) {
+  FileBytes bytes;
+  const auto floats = [](std::uint64_t count) { return static_cast<std::size_t>(count / 4 + 1); };
+  bytes.memory = Buffer(floats(std::min(expected, most)));
+  while (true) {
+    auto* const to = reinterpret_cast<char*>(bytes.memory.data());
+    const std::uint64_t room = std::min<std::uint64_t>(bytes.memory.bytes(), most) - bytes.size;
+    bytes.size += in.read(to + bytes.size, static_cast<std::size_t>(room));
+    if (bytes.size < bytes.memory.bytes() || bytes.size >= most) return bytes;
+    Buffer larger(std::max<std::size_t>(2 * bytes.memory.size(), std::size_t{1} << 18));
+    std::memcpy(larger.data(), to, bytes.size);
+    bytes.memory = std::move(larger);
+  }
+}
+
+}  // namespace
+
+FileBytes read_file(const std::string& path, std::size_t limit) {
+  Input in(path);
+  FileBytes bytes = read_all(in, in.size(), std::uint64_t{limit} + 1);
+  if (bytes.size > limit) {
+    throw Error(fmt::format("{}: larger than {} MiB, which no such file is; check the name.", path,
+                            limit >> 20));
+  }
   return bytes;
+}
+
+FileBytes read_part(const std::string& path, std::uint64_t offset, std::uint64_t length) {
+  Input in(path);
+  const std::uint64_t size = in.size();
+  if (offset >= size) return {};
+  in.seek(offset);
+  return read_all(in, std::min(size - offset, length), length);
 }
 
 Content content_of(std::string_view bytes) {

@@ -1,13 +1,27 @@
-// Files as strings, with messages that say what is wrong.
+// Files as bytes, with messages that say what is wrong.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "buffer.hpp"
+
 namespace convprim {
 
+/// What was read from a file.
+struct FileBytes {
+  Buffer memory;
+  std::size_t size = 0;
+  operator std::string_view() const { return {reinterpret_cast<const char*>(memory.data()), size}; }
+};
+
 /// The whole file. Throws Error if it cannot be read or is larger than `limit` bytes.
-std::string read_file(const std::string& path, std::size_t limit);
+FileBytes read_file(const std::string& path, std::size_t limit);
+
+/// No more than `length` bytes of a file, from `offset` on; none if it ends before. Throws Error if
+/// it cannot be read.
+FileBytes read_part(const std::string& path, std::uint64_t offset, std::uint64_t length);
 
 /// What the bytes of a file look like.
 enum class Content { empty, text, html, json, hdf5, binary };

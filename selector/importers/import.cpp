@@ -30,13 +30,7 @@ Network import_any(std::string_view text, const std::string& name, const ImportO
       throw Error(
           fmt::format("{}: this is an HDF5 file, not a network; give the .prototxt.", name));
     case Content::binary:
-      if (onnx::looks_like(text)) {
-        if (!options.weights.empty()) {
-          throw Error(
-              fmt::format("{}: an ONNX model holds its own weights; leave --weights out.", name));
-        }
-        return onnx::import(text, name, options);
-      }
+      if (auto net = onnx::import_model(text, name, options)) return std::move(*net);
       throw Error(
           fmt::format("{}: this is a binary file, not a network in Caffe's text format; if "
                       "it holds weights, give it with --weights and the .prototxt here.",

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "convprim/error.hpp"
+#include "selector/importers/lift.hpp"
 #include "selector/importers/net_builder.hpp"
 #include "selector/importers/onnx.hpp"
 #include "selector/importers/onnx_tensor.hpp"
@@ -29,9 +30,14 @@ using Kind = ActivationOp::Kind;
 
 class Builder : NetBuilder {
  public:
-  Builder(const ModelProto& model, const std::string& file, const ImportOptions& options,
+  Builder(const ModelProto& model, std::span<const std::string_view> values,
+          const std::string& file, const ImportOptions& options,
           const std::map<std::string, Constant>& parameters)
-      : NetBuilder(file, options), model_(model), graph_(model.graph()), parameters_(parameters) {
+      : NetBuilder(file, options),
+        model_(model),
+        graph_(model.graph()),
+        values_(values),
+        parameters_(parameters) {
     net_.name = graph_.name();
   }
 
@@ -145,6 +151,7 @@ class Builder : NetBuilder {
 
   const ModelProto& model_;
   const GraphProto& graph_;
+  std::span<const std::string_view> values_;  // of initialisers, taken out of the model
   const std::map<std::string, Constant>& parameters_;
   std::map<std::string, Constant> constants_;
   std::map<std::string, const ValueInfoProto*> inputs_;  // graph inputs that nobody has read yet
@@ -1507,7 +1514,7 @@ Network Builder::run() {
                     net_.file, opset_));
   }
   for (const TensorProto& t : graph_.initializer())
-    constants_[t.name()] = to_constant(t, net_.file);
+    constants_[t.name()] = to_constant(t, net_.file, values_);
   for (const ValueInfoProto& v : graph_.value_info()) infos_[v.name()] = &v;
   for (const ValueInfoProto& v : graph_.output()) infos_[v.name()] = &v;
   for (const ValueInfoProto& v : graph_.input()) {
@@ -1562,6 +1569,17 @@ Network Builder::run() {
 
 }  // namespace
 
+namespace {
+
+/// Where the raw data of initialisers lies.
+constexpr LiftField kRawData[] = {
+    {0, 7, 1},                  // ModelProto.graph
+    {1, 5, 2},                  // GraphProto.initializer
+    {2, 9, LiftField::kTaken},  // TensorProto.raw_data
+};
+
+}  // namespace
+
 std::vector<std::string> input_names(std::string_view bytes) {
   ModelProto model;
   std::vector<std::string> names;
@@ -1576,22 +1594,21 @@ std::vector<std::string> input_names(std::string_view bytes) {
   return names;
 }
 
-bool looks_like(std::string_view bytes) {
+std::optional<Network> import_model(std::string_view bytes, const std::string& file,
+                                    const ImportOptions& options,
+                                    const std::map<std::string, Constant>& parameters) {
+  constexpr std::size_t kMost = std::size_t{1} << 31;  // of protobuf
+  if (bytes.size() >= kMost) return std::nullopt;
+  const auto lifted = lift(bytes, kRawData);
   ModelProto model;
-  return bytes.size() < (std::size_t{1} << 31) &&
-         model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) &&
-         model.graph().node_size() > 0 && model.graph().output_size() > 0;
-}
-
-Network import(std::string_view bytes, const std::string& file, const ImportOptions& options,
-               const std::map<std::string, Constant>& parameters) {
-  ModelProto model;
-  if (bytes.size() >= (std::size_t{1} << 31) ||
-      !model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    throw Error(
-        fmt::format("{}: this is no ONNX model, or a broken one; download it again.", file));
+  if (!lifted || !model.ParseFromString(lifted->message) || model.graph().node_size() == 0 ||
+      model.graph().output_size() == 0) {
+    return std::nullopt;
   }
-  return Builder(model, file, options, parameters).run();
+  if (!options.weights.empty()) {
+    throw Error(fmt::format("{}: an ONNX model holds its own weights; leave --weights out.", file));
+  }
+  return Builder(model, lifted->values, file, options, parameters).run();
 }
 
 }  // namespace convprim::onnx

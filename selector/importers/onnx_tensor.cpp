@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -28,7 +29,7 @@ float from_half(std::uint16_t h) {
   return (h & 0x8000) != 0 ? -value : value;
 }
 
-std::string external_bytes(const TensorProto& tensor, const std::string& file) {
+FileBytes external_bytes(const TensorProto& tensor, const std::string& file) {
   namespace fs = std::filesystem;
   std::string location;
   std::uint64_t offset = 0;
@@ -52,19 +53,20 @@ std::string external_bytes(const TensorProto& tensor, const std::string& file) {
                       file, tensor.name(), location));
     }
   }
-  constexpr std::size_t kLargest = std::size_t{4} << 30;
-  const std::string bytes = read_file((fs::path(file).parent_path() / relative).string(), kLargest);
-  if (offset > bytes.size()) {
+  constexpr std::uint64_t kLargest = std::uint64_t{4} << 30;
+  FileBytes bytes = read_part((fs::path(file).parent_path() / relative).string(), offset,
+                              std::min(length, kLargest));
+  if (bytes.size == 0 && length > 0) {
     throw Error(
         fmt::format("{}: tensor \"{}\" starts behind the end of \"{}\"; is the data "
                     "complete?",
                     file, tensor.name(), location));
   }
-  return bytes.substr(offset, length);
+  return bytes;
 }
 
 template <class T, class Out, class Convert>
-void read_raw(const std::string& bytes, std::vector<Out>& out, Convert convert) {
+void read_raw(std::string_view bytes, std::vector<Out>& out, Convert convert) {
   out.reserve(bytes.size() / sizeof(T));
   for (std::size_t i = 0; i + sizeof(T) <= bytes.size(); i += sizeof(T)) {
     T value;
@@ -75,17 +77,25 @@ void read_raw(const std::string& bytes, std::vector<Out>& out, Convert convert) 
 
 }  // namespace
 
-Constant to_constant(const TensorProto& tensor, const std::string& file) {
+Constant to_constant(const TensorProto& tensor, const std::string& file,
+                     std::span<const std::string_view> lifted) {
   Constant c;
   c.dims.assign(tensor.dims().begin(), tensor.dims().end());
   std::vector<float> floats;
   const auto fail = [&](const std::string& what) {
     throw Error(fmt::format("{}: tensor \"{}\" {}.", file, tensor.name(), what));
   };
-  std::string external;
-  if (tensor.data_location() == 1) external = external_bytes(tensor, file);
-  const bool raw = tensor.has_raw_data() || tensor.data_location() == 1;
-  const std::string& bytes = tensor.data_location() == 1 ? external : tensor.raw_data();
+  FileBytes external;
+  std::string_view bytes = tensor.raw_data();
+  bool raw = tensor.has_raw_data();
+  if (tensor.data_location() == 1) {
+    external = external_bytes(tensor, file);
+    bytes = external;
+    raw = true;
+  } else if (tensor.has_lifted() && tensor.lifted() < lifted.size()) {
+    bytes = lifted[tensor.lifted()];
+    raw = true;
+  }
   const auto to_float = [](auto v) { return static_cast<float>(v); };
   const auto to_index = [](auto v) { return static_cast<Index>(v); };
   c.integer = true;
@@ -173,7 +183,8 @@ Index Constant::count() const { return checked_count(dims); }
 
 Constant read_tensor(const std::string& path) {
   TensorProto tensor;
-  if (!tensor.ParseFromString(read_file(path, std::size_t{1} << 31))) {
+  const FileBytes bytes = read_file(path, (std::size_t{1} << 31) - 1);
+  if (!tensor.ParseFromArray(bytes.memory.data(), static_cast<int>(bytes.size))) {
     throw Error(fmt::format("{}: this is no ONNX tensor.", path));
   }
   return to_constant(tensor, path);

@@ -29,13 +29,14 @@ struct ImportOptions {
   std::string weights;
 };
 
-/// Reads a network: Caffe text of any generation, told by content and not by the file's ending.
+/// Reads a network: Caffe text of any generation or ONNX, told by content and not by the file's
+/// ending. An ONNX model brings its weights; data beside it are looked for in its folder.
 /// The result is sorted and has all shapes. Layers that cannot be run are opaque; what was skipped
 /// or assumed is in `remarks`. Throws Error with one sentence: file, line or layer, and the way
 /// out.
 Network import_network(const std::string& path, const ImportOptions& options = {});
 
-/// The same for text that is in memory already; `name` stands for the file in messages.
+/// The same for the content of a file that is in memory already; `name` stands for it in messages.
 Network import_network_text(std::string_view text, const std::string& name,
                             const ImportOptions& options = {});
 
