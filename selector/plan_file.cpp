@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "convprim/error.hpp"
@@ -127,8 +126,16 @@ class Reader {
   }
 
   Json parse(std::string_view text) const {
+    constexpr int kDeepest = 8;  // a plan has five levels
+    const auto shallow = [&](int depth, Json::parse_event_t, Json&) {
+      if (depth > kDeepest)
+        fail(fmt::format("has more than {} levels, a plan has fewer", kDeepest));
+      return true;
+    };
     try {
-      return Json::parse(text);
+      return Json::parse(text, shallow);
+    } catch (const Json::out_of_range&) {
+      fail("holds a number that is too large to be read");
     } catch (const Json::parse_error& e) {
       const auto place = text.begin() + static_cast<std::ptrdiff_t>(std::min(e.byte, text.size()));
       fail(fmt::format("is not JSON, the trouble starts on line {}",
@@ -167,7 +174,8 @@ class Reader {
   }
 
   double seconds(const Json& value, const char* key, const std::string& where) const {
-    if (!value.is_number() || !(value.get<double>() >= 0) || std::isinf(value.get<double>()))
+    constexpr double kLongest = 1e15;  // sums of so many ms, too, are written as JSON numbers
+    if (!value.is_number() || !(value.get<double>() >= 0 && value.get<double>() <= kLongest))
       fail(fmt::format("{}: \"{}\" is no time", where, key));
     return value.get<double>() * 1e-3;
   }

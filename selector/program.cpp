@@ -308,6 +308,11 @@ class Builder {
 
   void add_conversions(TensorId t) {
     for (const PlanConversion* c : conversions_[static_cast<std::size_t>(t)]) {
+      if (std::any_of(places(t).begin(), places(t).end(),
+                      [&](const Place& p) { return p.layout == c->to; })) {
+        throw Error(fmt::format("the plan converts tensor \"{}\" to {}, in which it is already",
+                                tensor(t).name, name(c->to)));
+      }
       ProgramStep step;
       step.info = {fmt::format("{}: {} to {}", tensor(t).name, name(c->from), name(c->to)),
                    "conversion", c->routine, c->seconds};

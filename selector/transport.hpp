@@ -128,7 +128,9 @@ class Transport {
       return;
     }
     for (const Conversion* r : graph_.chain(kLayouts[v], kLayouts[t.via])) {
-      if (std::find(steps.begin(), steps.end(), r) == steps.end()) steps.push_back(r);
+      // Of two ways to a layout that cost the same, one is enough.
+      const auto arrives = [r](const Conversion* other) { return other->to == r->to; };
+      if (std::none_of(steps.begin(), steps.end(), arrives)) steps.push_back(r);
     }
     collect(t.via, set, steps);
   }

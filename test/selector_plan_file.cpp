@@ -211,6 +211,9 @@ TEST_CASE("what does not fit is refused with one sentence") {
   check_refusal("", net, {"JSON"});
   check_refusal(text.substr(0, text.size() / 2), net, {"JSON", "line"});
   check_refusal("[]", net, {"no object"});
+  check_refusal(std::string(1'000'000, '['), net, {"levels"});
+  check_refusal(changed(text, "\"schema\": 1", "\"schema\": 1e999"), net, {"too large"});
+  check_refusal(changed(text, "\"threads\": 1", "\"threads\": 1e400"), net, {"too large"});
   refused([](Json& j) { j["schema"] = 2; }, {"schema 2"});
   refused([](Json& j) { j["machine"]["threads"] = 0; }, {"threads"});
   refused([](Json& j) { j["machine"]["threads"] = 1e9; }, {"threads"});
@@ -236,6 +239,10 @@ TEST_CASE("what does not fit is refused with one sentence") {
   refused([](Json& j) { j["conversions"].clear(); }, {"layout"});
   refused([](Json& j) { j["conversions"][0]["chain"][0] = "chw-to-mars"; }, {"chw-to-mars"});
   refused([](Json& j) { j["conversions"][0]["layer"] = 999; }, {"conversion 1", "layer"});
+  refused([](Json& j) { j["conversions"].push_back(j["conversions"][0]); }, {"already"});
+  refused([](Json& j) { j["layers"].insert(j["layers"].begin() + 3, j["layers"][2]); }, {"layers"});
+  refused([](Json& j) { layer(j, "norm")["cost_ms"] = 1e300; }, {"\"norm\"", "cost_ms"});
+  refused([](Json& j) { layer(j, "norm")["layer"] = std::uint64_t{1} << 63; }, {"layer"});
   refused([](Json& j) { j["conversions"][0]["output"] = 2; }, {"conversion 1", "output"});
 }
 
@@ -274,20 +281,36 @@ TEST_CASE("whatever is done to a plan, it is refused, or it runs and computes th
   std::vector<std::vector<float>> inputs;
   std::vector<std::vector<double>> reference;
   int ran = 0, refused = 0;
-  for (int i = 0; i < 600; ++i) {
+  // What no plan holds: a number of any size, nesting, another type.
+  const std::vector<std::string> hostile = {"-1",
+                                            "0",
+                                            "1e308",
+                                            "1e999",
+                                            "18446744073709551615",
+                                            "99999999999999999999999",
+                                            "1e-999",
+                                            "null",
+                                            "true",
+                                            "\"\"",
+                                            "[]",
+                                            "{}",
+                                            "\"\\u0000\"",
+                                            std::string(3000, '[') + std::string(3000, ']')};
+  for (int i = 0; i < 3000; ++i) {
     CAPTURE(i);
     Json j = goods[pick(goods.size())];
     const Json& donor = goods[pick(goods.size())];
     std::string text;
     for (std::size_t k = 0; k <= pick(2); ++k) {
-      Json& l = j["layers"][pick(j["layers"].size())];
+      const std::size_t place = pick(j["layers"].size());
+      Json& l = j["layers"][place];
       Json& all = j["conversions"];
-      switch (rng() % 8) {
+      switch (rng() % 11) {
         case 0:
           l["implementation"] = names[pick(names.size())];
           break;
         case 1:  // what another plan chose there: fits if the layouts around it do
-          l = donor["layers"][l["layer"].get<std::size_t>() - 1];
+          l = donor["layers"][std::min(place, donor["layers"].size() - 1)];
           break;
         case 2:
           l[rng() % 2 == 0 ? "in" : "out"] = std::string(name(kLayouts[pick(kLayoutCount)]));
@@ -305,6 +328,20 @@ TEST_CASE("whatever is done to a plan, it is refused, or it runs and computes th
         case 6:
           l["layer"] = rng() % 30;
           break;
+        case 7:
+          j["layers"].erase(place);
+          break;
+        case 8:
+          j["layers"].insert(j["layers"].begin() + static_cast<std::ptrdiff_t>(place),
+                             donor["layers"][pick(donor["layers"].size())]);
+          break;
+        case 9: {  // the mark becomes a hostile value in the text
+          Json& any = rng() % 2 == 0 || all.empty() ? l : all[pick(all.size())];
+          auto member = any.begin();
+          std::advance(member, static_cast<std::ptrdiff_t>(pick(any.size())));
+          *member = "hostile";
+          break;
+        }
         default: {
           const Conversion& c = conversions()[pick(conversions().size())];
           Json& target = j["layers"][pick(j["layers"].size())];
@@ -319,7 +356,10 @@ TEST_CASE("whatever is done to a plan, it is refused, or it runs and computes th
       }
     }
     text = j.dump();
-    if (rng() % 4 == 0) {
+    for (std::size_t at; (at = text.find("\"hostile\"")) != std::string::npos;)
+      text.replace(at, 9, hostile[pick(hostile.size())]);
+    if (rng() % 16 == 0) text.resize(pick(text.size()));
+    if (rng() % 4 == 0 && !text.empty()) {
       for (std::size_t k = 0; k <= pick(3); ++k) text[pick(text.size())] = static_cast<char>(rng());
     }
     try {
@@ -342,7 +382,8 @@ TEST_CASE("whatever is done to a plan, it is refused, or it runs and computes th
       CHECK(worst < 1e-4);
       if (!(worst < 1e-4)) MESSAGE(save_plan(plan, net));
       ++ran;
-    } catch (const Error&) {
+    } catch (const Error& e) {
+      CHECK(std::string_view(e.what()).find('\n') == std::string_view::npos);
       ++refused;
     }
   }
