@@ -30,7 +30,7 @@ struct Executable::Impl {
   std::vector<Lifetime> buffers;
   ArenaPlan arena;
   std::vector<int> inputs, outputs;  // buffers
-  std::vector<Shape> input_shapes, output_shapes;
+  std::vector<Tensor> input_tensors, output_tensors;
   std::size_t packed = 0;
   int threads = 1;
 };
@@ -49,16 +49,16 @@ Executable::Executable(const Network& net, const Plan& plan) : impl_(std::make_u
   Program program = lay_out(net, plan);
   std::vector<PreparedStep> ready = prepare_all(net, program);
   e.threads = program.threads;
-  const auto shape = [&](const ProgramPort& port) {
-    return net.tensors[static_cast<std::size_t>(port.tensor)].shape;
+  const auto tensor = [&](const ProgramPort& port) {
+    return net.tensors[static_cast<std::size_t>(port.tensor)];
   };
   for (const ProgramPort& port : program.inputs) {
     e.inputs.push_back(port.buffer);
-    e.input_shapes.push_back(shape(port));
+    e.input_tensors.push_back(tensor(port));
   }
   for (const ProgramPort& port : program.outputs) {
     e.outputs.push_back(port.buffer);
-    e.output_shapes.push_back(shape(port));
+    e.output_tensors.push_back(tensor(port));
   }
   e.arena = plan_arena(program.buffers);
   e.buffers = std::move(program.buffers);
@@ -144,8 +144,18 @@ void Executable::run_timed(Context& context, double* seconds) const noexcept {
 const std::vector<StepInfo>& Executable::steps() const { return impl_->infos; }
 std::size_t Executable::input_count() const { return impl_->inputs.size(); }
 std::size_t Executable::output_count() const { return impl_->outputs.size(); }
-Shape Executable::input_shape(std::size_t i) const { return impl_->input_shapes.at(i); }
-Shape Executable::output_shape(std::size_t i) const { return impl_->output_shapes.at(i); }
+const Shape& Executable::input_shape(std::size_t i) const {
+  return impl_->input_tensors.at(i).shape;
+}
+const Shape& Executable::output_shape(std::size_t i) const {
+  return impl_->output_tensors.at(i).shape;
+}
+const std::string& Executable::input_name(std::size_t i) const {
+  return impl_->input_tensors.at(i).name;
+}
+const std::string& Executable::output_name(std::size_t i) const {
+  return impl_->output_tensors.at(i).name;
+}
 std::size_t Executable::arena_bytes() const { return impl_->arena.bytes; }
 std::size_t Executable::packed_bytes() const { return impl_->packed; }
 std::size_t Executable::live_bytes() const { return peak_bytes(impl_->buffers); }

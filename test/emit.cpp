@@ -10,11 +10,14 @@
 #include "convprim/plan.hpp"
 #include "convprim/select.hpp"
 #include "convprim/tensor_file.hpp"
+#include "emit_util.hpp"
 #include "process.hpp"
 #include "small_net.hpp"
 #include "test.hpp"
 
 using namespace convprim;
+using test::compiled;
+using test::content;
 using test::Outcome;
 using test::slurp;
 using test::TemporaryFolder;
@@ -50,30 +53,6 @@ layer { name: "tile" type: "Tile" bottom: "r" top: "t" tile_param { axis: 1 tile
 layer { name: "fc" type: "InnerProduct" bottom: "m1" top: "fc" inner_product_param { num_output: 12 } }
 layer { name: "soft/max" type: "Softmax" bottom: "fc" top: "soft/max" }
 )";
-
-/// The emitted program in that folder, compiled; an empty string if it does not compile.
-std::string compiled(const TemporaryFolder& folder, const std::string& program) {
-  const std::string library = test::from_environment("CONVPRIM_LIBRARY", "build/libconvprim.so");
-  const std::string exe = program + "/net";
-  const Outcome o = test::run_program(
-      folder, "/bin/sh",
-      {"-c", test::from_environment("CONVPRIM_CXX", "g++") +
-                 " -std=c++20 -O0 -Wall -Wextra -Wpedantic -Werror -I" +
-                 test::from_environment("CONVPRIM_INCLUDE", "lib/include") + " " + program +
-                 "/main.cpp " + program + "/net.cpp " + library + " -Wl,-rpath," +
-                 fs::path(library).parent_path().string() + " -o " + exe});
-  CAPTURE(o.err);
-  CHECK(o.status == 0);
-  return o.status == 0 ? exe : "";
-}
-
-/// The files of a folder.
-std::map<std::string, std::string> content(const std::string& folder) {
-  std::map<std::string, std::string> all;
-  for (const auto& entry : fs::directory_iterator(folder))
-    all[entry.path().filename().string()] = slurp(entry.path().string());
-  return all;
-}
 
 /// A network in a file, with inputs and a plan from made-up costs.
 struct Setting {
@@ -276,6 +255,23 @@ TEST_CASE("a plan is saved, loaded, and refused on another machine unless forced
   check_refusal(s.run({"--force-plan"}), {"--load-plan"});
   const Setting odd(kOddNet, 5, 1);
   check_refusal(odd.run({"--load-plan", s.plan, "--force-plan"}), {"another network"});
+  check_refusal(s.run({"--load-plan", s.plan, "--force-plan", "--batch", "4"}, false),
+                {"another network", "mb4", "mb2"});
+  const std::string good = slurp(s.plan);
+  for (const auto& [key, what] :
+       {std::pair{"isa", "the instruction set"}, {"version", "convprim"}}) {
+    CAPTURE(key);
+    std::string text = good;
+    text.insert(
+        text.find('"', text.find("\"" + std::string(key) + "\":") + 3 + std::string(key).size()) +
+            1,
+        "other-");
+    const std::string file = s.folder.write("changed.json", text);
+    check_refusal(s.run({"--load-plan", file}), {what, "other-", "--force-plan"});
+    CHECK(s.run({"--load-plan", file, "--force-plan", "--verify"}).status == 0);
+  }
+  check_refusal(s.run({"--load-plan", s.folder.write("cut.json", good.substr(0, good.size() / 2))}),
+                {"cut.json", "not JSON"});
 }
 
 TEST_CASE("a measured plan is the same plan when it is loaded") {

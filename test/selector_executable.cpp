@@ -59,6 +59,8 @@ TEST_CASE("every plan computes the reference's outputs") {
     REQUIRE(plan.cut.empty());
     const Executable executable(c.net, plan);
     auto context = executable.make_context();
+    CHECK(executable.input_name(0) == "data");
+    CHECK(executable.output_name(executable.output_count() - 1) == "prob");
     if (c.reference.empty()) {
       c.inputs = fill_inputs(executable, context);
       c.reference = evaluate_reference(c.original, c.inputs, 2);

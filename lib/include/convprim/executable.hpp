@@ -30,9 +30,10 @@ class Executable {
     Context(Context&&) noexcept;
     Context& operator=(Context&&) noexcept;
     ~Context();
-    /// Memory of network input i, to be filled before run(): (n, c, h, w) order, kept by run().
+    /// Memory of network input i, to be filled before the first run(): (n, c, h, w) order. A run
+    /// leaves it as it is, so that only what changes need be written again.
     float* input(std::size_t i = 0);
-    /// Output i after run(), in (n, c, h, w) order.
+    /// Output i after run(), in (n, c, h, w) order; valid until the next run() with this context.
     const float* output(std::size_t i = 0) const;
 
    private:
@@ -63,10 +64,16 @@ class Executable {
   void run_timed(Context& context, double* seconds) const noexcept;
 
   const std::vector<StepInfo>& steps() const;
+  /// The network's inputs, in the order of its layers, and its outputs, in the order of
+  /// Network::outputs.
   std::size_t input_count() const;
   std::size_t output_count() const;
-  Shape input_shape(std::size_t i) const;
-  Shape output_shape(std::size_t i) const;
+  /// Throw std::out_of_range if there is no such input or output.
+  const Shape& input_shape(std::size_t i) const;
+  const Shape& output_shape(std::size_t i) const;
+  /// The tensors' names in the network's file, which need not be different.
+  const std::string& input_name(std::size_t i) const;
+  const std::string& output_name(std::size_t i) const;
   /// Bytes of activations and workspaces in each context, and of packed weights in the executable.
   std::size_t arena_bytes() const;
   std::size_t packed_bytes() const;
