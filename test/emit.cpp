@@ -105,7 +105,7 @@ void check_emitted(const std::string& text, std::uint64_t seed, int threads) {
   REQUIRE_FALSE(exe.empty());
   std::vector<std::string> arguments = {"--weights", program + "/weights.bin", "--output", again};
   arguments.insert(arguments.end(), s.inputs.begin(), s.inputs.end());
-  const Outcome run = test::run_program(s.folder, exe, arguments);
+  const Outcome run = test::run_emitted(s.folder, exe, arguments);
   CAPTURE(run.err);
   REQUIRE(run.status == 0);
   CHECK(run.out.find("class") != std::string::npos);
@@ -150,7 +150,7 @@ TEST_CASE("an emitted program says what is wrong with its files") {
   const std::string weights = slurp(program + "/weights.bin");
   const std::string input = s.inputs[0];
   const auto why = [&](const std::vector<std::string>& arguments) {
-    const Outcome o = test::run_program(s.folder, exe, arguments);
+    const Outcome o = test::run_emitted(s.folder, exe, arguments);
     CHECK(o.status == 2);
     return o.err;
   };

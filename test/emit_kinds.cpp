@@ -183,7 +183,7 @@ void check_emitted(const Network& net, const Plan& plan) {
         "in" + std::to_string(arguments.size()) + ".bin",
         {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)}));
   }
-  const test::Outcome run = test::run_program(folder, exe, arguments);
+  const test::Outcome run = test::run_emitted(folder, exe, arguments);
   CAPTURE(run.err);
   REQUIRE(run.status == 0);
   const auto files = test::content(out);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "process.hpp"
 #include "test.hpp"
@@ -24,6 +25,14 @@ inline std::string compiled(const TemporaryFolder& folder, const std::string& pr
   CAPTURE(o.err);
   CHECK(o.status == 0);
   return o.status == 0 ? exe : "";
+}
+
+/// Runs an emitted program, under the emulator where it is one for another machine.
+inline Outcome run_emitted(const TemporaryFolder& folder, const std::string& exe,
+                           std::vector<std::string> arguments) {
+  const std::string emulator = from_environment("CONVPRIM_EMULATOR", "");
+  arguments.insert(arguments.begin(), {"-c", "exec " + emulator + " \"$@\"", "sh", exe});
+  return run_program(folder, "/bin/sh", arguments);
 }
 
 /// The files of a folder.

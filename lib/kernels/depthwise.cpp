@@ -287,9 +287,10 @@ void rows8(const DepthwiseRows& a) { rows_by<(kLanes < 8 ? kLanes : 8)>(a); }
 
 /// Sums of one vector of columns, finished and stored; kPart: only those that exist.
 template <int V, bool kPart = true>
-CONVPRIM_INLINE void finish(P<V> v, const DepthwisePlane& a, ptrdiff_t y, ptrdiff_t x) {
+CONVPRIM_INLINE void finish(P<V> v, const DepthwisePlane& a, ptrdiff_t y, ptrdiff_t x,
+                            bool residual) {
   const ptrdiff_t n = kPart ? a.ow - x : V;
-  if (a.residual != nullptr) v += load_partv<V>(a.residual + y * a.residual_row + x, n);
+  if (residual) v += load_partv<V>(a.residual + y * a.residual_row + x, n);
   v = limit(v, broadcastv<V>(a.lo), broadcastv<V>(a.hi));
   store_partv<V>(a.out + y * a.out_row + x, v, n);
 }
@@ -321,7 +322,7 @@ CONVPRIM_INLINE void square_rows(const DepthwisePlane& a, ptrdiff_t y) {
       }
     }
     CONVPRIM_UNROLL
-    for (int r = 0; r < R; ++r) finish<V>(acc[r], a, y + r, x);
+    for (int r = 0; r < R; ++r) finish<V>(acc[r], a, y + r, x, a.residual != nullptr);
   }
 }
 
@@ -337,34 +338,42 @@ struct LaneTaps {
   }
 };
 
-/// One vector of columns of R output rows.
-template <int K, int SH, int R, bool kPart>
+/// N vectors of columns of R output rows; kPart: of the only one some columns are missing.
+template <int K, int SH, int R, int N, bool kPart>
 CONVPRIM_INLINE void lane_columns(const DepthwisePlane& a, const LaneTaps<K * K>& taps,
-                                  const ptrdiff_t* row_at, ptrdiff_t y, ptrdiff_t x) {
+                                  const ptrdiff_t* row_at, ptrdiff_t y, ptrdiff_t x,
+                                  bool residual) {
   const float* in = a.in + y * SH * a.pitch + x;
-  Vec acc[R];
+  Vec acc[R][N];
   CONVPRIM_UNROLL
-  for (int r = 0; r < R; ++r) acc[r] = broadcast(a.bias);
+  for (int i = 0; i < R * N; ++i) acc[i / N][i % N] = broadcast(a.bias);
   CONVPRIM_UNROLL
   for (int j = 0; j < K; ++j) {
-    const float* column = in + a.column[j];
-    asm("" : "+r"(column));
     CONVPRIM_UNROLL
-    for (int row = 0; row < (R - 1) * SH + K; ++row) {
-      const Vec v = load(column + row_at[row]);
+    for (int n = 0; n < N; ++n) {
+      const float* column = in + a.column[j] + n * kLanes;
+      asm("" : "+r"(column));
       CONVPRIM_UNROLL
-      for (int i = 0; i < K; ++i) {
-        const int r = (row - i) / SH, tap = i * K + j;
-        if (row >= i && (row - i) % SH == 0 && r < R)
-          add_product(acc[r], v, taps.k[tap / kLanes], tap % kLanes);
+      for (int row = 0; row < (R - 1) * SH + K; ++row) {
+        const Vec v = load(column + row_at[row]);
+        CONVPRIM_UNROLL
+        for (int i = 0; i < K; ++i) {
+          const int r = (row - i) / SH, tap = i * K + j;
+          if (row >= i && (row - i) % SH == 0 && r < R)
+            add_product(acc[r][n], v, taps.k[tap / kLanes], tap % kLanes);
+        }
       }
     }
   }
   CONVPRIM_UNROLL
-  for (int r = 0; r < R; ++r) finish<kLanes, kPart>(acc[r], a, y + r, x);
+  for (int r = 0; r < R; ++r) {
+    CONVPRIM_UNROLL
+    for (int n = 0; n < N; ++n)
+      finish<kLanes, kPart>(acc[r][n], a, y + r, x + n * kLanes, residual);
+  }
 }
 
-/// Whole vectors have a loop of their own, since parts of them are stored float by float.
+/// Whole vectors have loops of their own, since parts of them are stored float by float.
 template <int K, int SH, int R>
 CONVPRIM_INLINE void lane_rows(const DepthwisePlane& a, ptrdiff_t y) {
   const LaneTaps<K * K> taps(a.weights);
@@ -377,9 +386,17 @@ CONVPRIM_INLINE void lane_rows(const DepthwisePlane& a, ptrdiff_t y) {
     row_at[row] = row * a.pitch;
     asm("" : "+r"(row_at[row]));
   }
+  // Two vectors at a time, where their sums leave registers for all weights.
+  constexpr int kVectors = K * K <= 16 ? 2 : 1;
   ptrdiff_t x = 0;
-  for (; x + kLanes <= own.ow; x += kLanes) lane_columns<K, SH, R, false>(own, taps, row_at, y, x);
-  if (x < own.ow) lane_columns<K, SH, R, true>(own, taps, row_at, y, x);
+  if (own.residual == nullptr) {
+    for (; x + kVectors * kLanes <= own.ow; x += kVectors * kLanes)
+      lane_columns<K, SH, R, kVectors, false>(own, taps, row_at, y, x, false);
+  }
+  const bool residual = own.residual != nullptr;
+  for (; x + kLanes <= own.ow; x += kLanes)
+    lane_columns<K, SH, R, 1, false>(own, taps, row_at, y, x, residual);
+  if (x < own.ow) lane_columns<K, SH, R, 1, true>(own, taps, row_at, y, x, residual);
 }
 
 template <int V, int K, int SH, int R>
@@ -392,7 +409,7 @@ CONVPRIM_INLINE void some_rows(const DepthwisePlane& a, ptrdiff_t y) {
 }
 
 template <int V, int K, int SH>
-void square(const DepthwisePlane& a) {
+CONVPRIM_IN_ORDER void square(const DepthwisePlane& a) {
   ptrdiff_t y = 0;
   for (; y + 4 <= a.rows; y += 4) some_rows<V, K, SH, 4>(a, y);
   for (; y + 2 <= a.rows; y += 2) some_rows<V, K, SH, 2>(a, y);
@@ -414,7 +431,7 @@ CONVPRIM_INLINE void any_columns(const DepthwisePlane& a, ptrdiff_t y, ptrdiff_t
     }
   }
   CONVPRIM_UNROLL
-  for (int n = 0; n < N; ++n) finish<V>(acc[n], a, y, x + n * V);
+  for (int n = 0; n < N; ++n) finish<V>(acc[n], a, y, x + n * V, a.residual != nullptr);
 }
 
 template <int V>

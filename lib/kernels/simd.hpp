@@ -8,6 +8,12 @@
 
 #define CONVPRIM_UNROLL _Pragma("GCC unroll 64")
 #define CONVPRIM_INLINE inline __attribute__((always_inline))
+/// For functions that fit into 32 registers as they are written, but not once GCC has mixed them.
+#if defined(CONVPRIM_KERNELS_NEON) && defined(__GNUC__) && !defined(__clang__)
+#define CONVPRIM_IN_ORDER __attribute__((optimize("no-schedule-insns")))
+#else
+#define CONVPRIM_IN_ORDER
+#endif
 
 namespace convprim::kernels::CONVPRIM_KERNELS {
 
@@ -83,11 +89,23 @@ CONVPRIM_INLINE void subtract_product(Vec& sum, Vec a, Factor b) {
 CONVPRIM_INLINE void add_product(Vec& sum, Vec a, Vec b, int lane) {
   asm("fmla %0.4s, %1.4s, %2.s[%3]" : "+w"(sum) : "w"(a), "w"(b), "i"(lane));
 }
+/// sum -= a * b[lane].
+CONVPRIM_INLINE void subtract_product(Vec& sum, Vec a, Vec b, int lane) {
+  asm("fmls %0.4s, %1.4s, %2.s[%3]" : "+w"(sum) : "w"(a), "w"(b), "i"(lane));
+}
+/// a * b[lane].
+CONVPRIM_INLINE Vec product(Vec a, Vec b, int lane) {
+  Vec x;
+  asm("fmul %0.4s, %1.4s, %2.s[%3]" : "=w"(x) : "w"(a), "w"(b), "i"(lane));
+  return x;
+}
 #else
 inline constexpr bool kLaneFactors = false;
 using Factor = Vec;
 CONVPRIM_INLINE Factor factor(const float* p) { return broadcast(*p); }
 CONVPRIM_INLINE void add_product(Vec& sum, Vec a, Vec b, int lane) { sum += a * b[lane]; }
+CONVPRIM_INLINE void subtract_product(Vec& sum, Vec a, Vec b, int lane) { sum -= a * b[lane]; }
+CONVPRIM_INLINE Vec product(Vec a, Vec b, int lane) { return a * b[lane]; }
 #endif
 
 #if defined(CONVPRIM_KERNELS_AVX512)

@@ -25,8 +25,6 @@ struct Lanes {
   static CONVPRIM_INLINE void store(float* p, type v) {
     *reinterpret_cast<typename Pack<V>::unaligned*>(p) = v;
   }
-  static CONVPRIM_INLINE type max(type a, type b) { return a > b ? a : b; }
-  static CONVPRIM_INLINE type min(type a, type b) { return a < b ? a : b; }
 };
 
 template <>
@@ -34,8 +32,149 @@ struct Lanes<1> {
   using type = float;
   static CONVPRIM_INLINE float load(const float* p) { return *p; }
   static CONVPRIM_INLINE void store(float* p, float v) { *p = v; }
-  static CONVPRIM_INLINE float max(float a, float b) { return a > b ? a : b; }
-  static CONVPRIM_INLINE float min(float a, float b) { return a < b ? a : b; }
+};
+
+// Factors
+// -------------------------------------------------------------------------------------------------
+
+/// The factors of F(M, R) that are neither 0, 1 nor -1.
+template <int M, int R>
+struct Factors {
+  static constexpr WinogradMatrices<M, R> kMat{};
+  static constexpr int kT = M + R - 1;
+
+  /// Row J of B^T, or x q(x) and q(x) of the pair J, J + 1.
+  enum class Part { row, x_times_q, q };
+  static constexpr double coefficient(Part part, int j, int i) {
+    switch (part) {
+      case Part::row:
+        return kMat.bt[j][i];
+      case Part::x_times_q:
+        return (kMat.bt[j][i] + kMat.bt[j + 1][i]) / 2;
+      default:
+        return (kMat.bt[j][i] - kMat.bt[j + 1][i]) / (2 * kMat.kPoints.at[j]);
+    }
+  }
+  static constexpr int degree(Part part, int j) {
+    int i = kT - 1;
+    while (coefficient(part, j, i) == 0) --i;
+    return i;
+  }
+};
+
+/// Values without their signs, each once.
+struct FactorTable {
+  float at[40] = {};
+  int count = 0;
+  constexpr int find(float c) const {
+    int i = 0;
+    while (i < count && at[i] != (c < 0 ? -c : c)) ++i;
+    return i;
+  }
+  constexpr void add(double c) {
+    const auto value = static_cast<float>(c < 0 ? -c : c);
+    if (value != 0 && value != 1 && find(value) == count) at[count++] = value;
+  }
+};
+
+template <int M, int R>
+constexpr FactorTable input_factors() {
+  using F = Factors<M, R>;
+  using Part = typename F::Part;
+  FactorTable table;
+  const auto add = [&](Part part, int j) {
+    for (int i = 0; i < F::degree(part, j); ++i) table.add(F::coefficient(part, j, i));
+  };
+  for (int p = 0; p < F::kMat.kPoints.pairs; ++p) {
+    add(Part::x_times_q, 1 + 2 * p);
+    add(Part::q, 1 + 2 * p);
+    table.add(F::kMat.kPoints.at[1 + 2 * p]);
+  }
+  add(Part::row, 0);
+  if (F::kMat.kPoints.unpaired) add(Part::row, F::kT - 2);
+  add(Part::row, F::kT - 1);
+  return table;
+}
+
+template <int M, int R>
+constexpr FactorTable output_factors() {
+  FactorTable table;
+  for (const auto& row : WinogradMatrices<M, R>().at) {
+    for (double c : row) table.add(c);
+  }
+  return table;
+}
+
+/// Factors as constants in the code.
+struct Constants {
+  template <float C, class X>
+  static CONVPRIM_INLINE X times(X x) {
+    return C * x;
+  }
+  template <float C, class X>
+  static CONVPRIM_INLINE void add(X& sum, X x) {
+    sum += C * x;
+  }
+  template <float C, class X>
+  static CONVPRIM_INLINE void subtract(X& sum, X x) {
+    sum -= C * x;
+  }
+};
+
+/// Factors as lanes of registers: there are too many for a register each.
+template <const FactorTable& T>
+class LaneBank {
+ public:
+  CONVPRIM_INLINE LaneBank() {
+    CONVPRIM_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      bank_[i] = load(T.at + i * kLanes);
+      asm("" : "+w"(bank_[i]));
+    }
+  }
+  template <float C>
+  CONVPRIM_INLINE Vec times(Vec x) const {
+    constexpr int i = T.find(C);
+    if constexpr (C == 1) {
+      return x;
+    } else {
+      static_assert(C > 0);
+      return product(x, bank_[i / kLanes], i % kLanes);
+    }
+  }
+  template <float C>
+  CONVPRIM_INLINE void add(Vec& sum, Vec x) const {
+    constexpr int i = T.find(C);
+    if constexpr (C == 1 || C == -1) {
+      sum += C * x;
+    } else if constexpr (C > 0) {
+      add_product(sum, x, bank_[i / kLanes], i % kLanes);
+    } else {
+      subtract_product(sum, x, bank_[i / kLanes], i % kLanes);
+    }
+  }
+  template <float C>
+  CONVPRIM_INLINE void subtract(Vec& sum, Vec x) const {
+    add<-C>(sum, x);
+  }
+
+ private:
+  static constexpr int kCount = (T.count + kLanes - 1) / kLanes;
+  Vec bank_[kCount + 1];
+};
+
+template <int M, int R>
+constexpr FactorTable kInputFactors = input_factors<M, R>();
+template <int M, int R>
+constexpr FactorTable kOutputFactors = output_factors<M, R>();
+
+template <bool Lanes, const FactorTable& T>
+struct BankOf {
+  using type = Constants;
+};
+template <const FactorTable& T>
+struct BankOf<true, T> {
+  using type = LaneBank<T>;
 };
 
 // One-dimensional transforms
@@ -44,99 +183,92 @@ struct Lanes<1> {
 /// F(M, R) on values of type X.
 template <int M, int R, class X>
 struct Transform {
+  using F = Factors<M, R>;
+  using Part = typename F::Part;
   static constexpr WinogradMatrices<M, R> kMat{};
   static constexpr int kT = M + R - 1;
   static constexpr int kPairs = kMat.kPoints.pairs;
+  static constexpr bool kInLanes = kLaneFactors && sizeof(X) == sizeof(Vec);
+  using InputBank = typename BankOf<kInLanes, kInputFactors<M, R>>::type;
+  using OutputBank = typename BankOf<kInLanes, kOutputFactors<M, R>>::type;
 
-  /// sum += the terms from I on of row J of B^T, divided by (x - a) if Half: the polynomial q of
-  /// the pair J, J + 1.
-  static consteval double half(int j, int i) {
-    return (kMat.bt[j][i] - kMat.bt[j + 1][i]) / (2 * kMat.kPoints.at[j]);
-  }
-  static consteval double whole(int j, int i) { return (kMat.bt[j][i] + kMat.bt[j + 1][i]) / 2; }
-  enum class Part { row, x_times_q, q };
-  template <Part P>
-  static consteval double coefficient(int j, int i) {
-    return P == Part::row ? kMat.bt[j][i] : P == Part::q ? half(j, i) : whole(j, i);
-  }
-  template <Part P>
-  static consteval int degree(int j) {
-    int i = kT - 1;
-    while (coefficient<P>(j, i) == 0) --i;
-    return i;
-  }
-  template <Part P, int J, int I>
-  static CONVPRIM_INLINE void add_terms(const X (&d)[kT], X& sum) {
+  /// sum += the terms from I on of a polynomial.
+  template <Part P, int J, int I, class B>
+  static CONVPRIM_INLINE void add_terms(const X (&d)[kT], X& sum, const B& bank) {
     if constexpr (I >= 0) {
-      constexpr auto c = static_cast<float>(coefficient<P>(J, I));
-      if constexpr (c != 0) sum += c * d[I];
-      add_terms<P, J, I - 1>(d, sum);
+      constexpr auto c = static_cast<float>(F::coefficient(P, J, I));
+      if constexpr (c != 0) bank.template add<c>(sum, d[I]);
+      add_terms<P, J, I - 1>(d, sum, bank);
     }
   }
   /// All three polynomials are monic: the leading term needs no product.
-  template <Part P, int J>
-  static CONVPRIM_INLINE X polynomial(const X (&d)[kT]) {
-    constexpr int top = degree<P>(J);
+  template <Part P, int J, class B>
+  static CONVPRIM_INLINE X polynomial(const X (&d)[kT], const B& bank) {
+    constexpr int top = F::degree(P, J);
     X sum = d[top];
-    add_terms<P, J, top - 1>(d, sum);
+    add_terms<P, J, top - 1>(d, sum, bank);
     return sum;
   }
 
-  template <int P>
-  static CONVPRIM_INLINE void input_pairs(const X (&d)[kT], X (&v)[kT]) {
+  template <int P, class B>
+  static CONVPRIM_INLINE void input_pairs(const X (&d)[kT], X (&v)[kT], const B& bank) {
     if constexpr (P < kPairs) {
       constexpr int j = 1 + 2 * P;
       constexpr auto a = static_cast<float>(kMat.kPoints.at[j]);
-      const X xq = polynomial<Part::x_times_q, j>(d), q = polynomial<Part::q, j>(d);
-      v[j] = xq + a * q;
-      v[j + 1] = xq - a * q;
-      input_pairs<P + 1>(d, v);
+      const X xq = polynomial<Part::x_times_q, j>(d, bank), q = polynomial<Part::q, j>(d, bank);
+      v[j] = v[j + 1] = xq;
+      bank.template add<a>(v[j], q);
+      bank.template subtract<a>(v[j + 1], q);
+      input_pairs<P + 1>(d, v, bank);
     }
   }
 
   /// v = B^T d.
-  static CONVPRIM_INLINE void input(const X (&d)[kT], X (&v)[kT]) {
+  template <class B>
+  static CONVPRIM_INLINE void input(const X (&d)[kT], X (&v)[kT], const B& bank) {
     if constexpr (kT == 1) {
       v[0] = d[0];
     } else {
-      v[0] = polynomial<Part::row, 0>(d);
-      input_pairs<0>(d, v);
-      if constexpr (kMat.kPoints.unpaired) v[kT - 2] = polynomial<Part::row, kT - 2>(d);
-      v[kT - 1] = polynomial<Part::row, kT - 1>(d);
+      v[0] = polynomial<Part::row, 0>(d, bank);
+      input_pairs<0>(d, v, bank);
+      if constexpr (kMat.kPoints.unpaired) v[kT - 2] = polynomial<Part::row, kT - 2>(d, bank);
+      v[kT - 1] = polynomial<Part::row, kT - 1>(d, bank);
     }
   }
 
-  template <int I, int P>
+  template <int I, int P, class B>
   static CONVPRIM_INLINE void add_pairs(const X (&sum)[kPairs + 1],
-                                        const X (&difference)[kPairs + 1], X& y) {
+                                        const X (&difference)[kPairs + 1], X& y, const B& bank) {
     if constexpr (P < kPairs) {
       constexpr auto c = static_cast<float>(kMat.at[I][1 + 2 * P]);
-      y += c * (I % 2 == 0 ? sum[P] : difference[P]);
-      add_pairs<I, P + 1>(sum, difference, y);
+      bank.template add<c>(y, I % 2 == 0 ? sum[P] : difference[P]);
+      add_pairs<I, P + 1>(sum, difference, y, bank);
     }
   }
-  template <int I>
+  template <int I, class B>
   static CONVPRIM_INLINE void output_rows(const X (&s)[kT], const X (&sum)[kPairs + 1],
-                                          const X (&difference)[kPairs + 1], X (&y)[M]) {
+                                          const X (&difference)[kPairs + 1], X (&y)[M],
+                                          const B& bank) {
     if constexpr (I < M) {
       if constexpr (I == 0) {
         y[I] = s[0] + sum[0];
       } else {
         constexpr auto c = static_cast<float>(kMat.at[I][1]);
-        y[I] = c * (I % 2 == 0 ? sum[0] : difference[0]);
+        y[I] = bank.template times<c>(I % 2 == 0 ? sum[0] : difference[0]);
       }
-      add_pairs<I, 1>(sum, difference, y[I]);
+      add_pairs<I, 1>(sum, difference, y[I], bank);
       if constexpr (kMat.kPoints.unpaired) {
         constexpr auto c = static_cast<float>(kMat.at[I][kT - 2]);
-        y[I] += c * s[kT - 2];
+        bank.template add<c>(y[I], s[kT - 2]);
       }
       if constexpr (I == M - 1) y[I] += s[kT - 1];
-      output_rows<I + 1>(s, sum, difference, y);
+      output_rows<I + 1>(s, sum, difference, y, bank);
     }
   }
 
   /// y = A^T s.
-  static CONVPRIM_INLINE void output(const X (&s)[kT], X (&y)[M]) {
+  template <class B>
+  static CONVPRIM_INLINE void output(const X (&s)[kT], X (&y)[M], const B& bank) {
     if constexpr (kT == 1) {
       y[0] = s[0];
     } else {
@@ -146,13 +278,45 @@ struct Transform {
         sum[p] = s[1 + 2 * p] + s[2 + 2 * p];
         difference[p] = s[1 + 2 * p] - s[2 + 2 * p];
       }
-      output_rows<0>(s, sum, difference, y);
+      output_rows<0>(s, sum, difference, y, bank);
     }
   }
 };
 
 // Tiles
 // -------------------------------------------------------------------------------------------------
+
+/// Multiples of a distance. Where there are registers for them, they are hidden from the compiler,
+/// which would else compute addresses by steps.
+template <int N>
+struct Multiples {
+  std::ptrdiff_t at[N];
+  CONVPRIM_INLINE explicit Multiples(std::ptrdiff_t step) {
+    CONVPRIM_UNROLL
+    for (int i = 0; i < N; ++i) {
+      at[i] = i * step;
+      if constexpr (kLaneFactors) asm("" : "+r"(at[i]));
+    }
+  }
+};
+
+/// f(from, to, i) for i from 0 to N - 1, in a loop (of two) or one after the other; the places move on by a
+/// step each time.
+template <bool Loop, int N, class From, class To, class F>
+CONVPRIM_INLINE void each(const From* from, std::ptrdiff_t from_step, To* to,
+                          std::ptrdiff_t to_step, const F& f) {
+  if constexpr (Loop) {
+    _Pragma("GCC unroll 2") for (int i = 0; i < N; ++i) {
+      asm("" : "+r"(from), "+r"(to));  // else there are more pointers, and sums of them
+      f(from, to, i);
+      from += from_step;
+      to += to_step;
+    }
+  } else {
+    CONVPRIM_UNROLL
+    for (int i = 0; i < N; ++i) f(from + i * from_step, to + i * to_step, i);
+  }
+}
 
 template <int M, int R, int Dims, int V>
 struct Tile {
@@ -163,41 +327,69 @@ struct Tile {
   static constexpr int kTh = kMh + kRh - 1, kT = M + R - 1;
   using Down = Transform<kMh, kRh, X>;
   using Across = Transform<M, R, X>;
+  // A tile that is more than the registers hold goes through memory by whole columns and rows: what
+  // the compiler would move to and fro of an unrolled one is more.
+  static constexpr bool kInputLoops = Across::kInLanes && kTh * kT > 16;
+  static constexpr bool kOutputLoops = Across::kInLanes && kMh * kT > 16;
 
-  template <bool Edge>
-  static CONVPRIM_INLINE void input_lanes(const WinogradInput& a, const float* in, float* out) {
+  /// Of lanes that lie in one cache line the first ones fetch the next tile's.
+  static CONVPRIM_INLINE bool fetches(std::ptrdiff_t channel) {
+    return !Across::kInLanes || channel % kWinogradBlock == 0;
+  }
+
+  struct InputPlaces {
+    Multiples<kTh> row;
+    Multiples<kT> element;
+    typename Across::InputBank bank;
+    CONVPRIM_INLINE explicit InputPlaces(const WinogradInput& a)
+        : row(a.h_stride), element(a.e_stride) {}
+  };
+
+  template <bool Edge, bool Fetch>
+  static CONVPRIM_INLINE void input_lanes(const WinogradInput& a, const InputPlaces& places,
+                                          const float* in, float* out) {
     X rows[kTh][kT];
-    CONVPRIM_UNROLL
-    for (int j = 0; j < kT; ++j) {
+    const auto column = [&](const float* from, X* to, int j) __attribute__((always_inline)) {
       X d[kTh], v[kTh];
+      if (Fetch && j < M) {  // the tile to the right, which mostly comes next
+        CONVPRIM_UNROLL
+        for (int i = 0; i < kTh; ++i) __builtin_prefetch(from + places.row.at[i] + kT * a.w_stride);
+      }
       CONVPRIM_UNROLL
       for (int i = 0; i < kTh; ++i) {
-        // The columns of the tile to the right, which mostly comes next.
-        if (!Edge && j < M) __builtin_prefetch(in + i * a.h_stride + (j + kT) * a.w_stride);
         const bool inside =
             !Edge || (i >= a.y_begin && i < a.y_end && j >= a.x_begin && j < a.x_end);
-        d[i] = inside ? L::load(in + i * a.h_stride + j * a.w_stride) : X{};
+        d[i] = inside ? L::load(from + places.row.at[i]) : X{};
       }
-      Down::input(d, v);
+      Down::input(d, v, places.bank);
       CONVPRIM_UNROLL
-      for (int i = 0; i < kTh; ++i) rows[i][j] = v[i];
-    }
-    CONVPRIM_UNROLL
-    for (int i = 0; i < kTh; ++i) {
-      X v[kT];
-      Across::input(rows[i], v);
+      for (int i = 0; i < kTh; ++i) to[i * kT] = v[i];
+    };
+    each<kInputLoops, kT>(in, a.w_stride, &rows[0][0], 1, column);
+    const auto row = [&](const X* from, float* to, int) __attribute__((always_inline)) {
+      X d[kT], v[kT];
       CONVPRIM_UNROLL
-      for (int j = 0; j < kT; ++j) L::store(out + (i * kT + j) * a.e_stride, v[j]);
-    }
+      for (int j = 0; j < kT; ++j) d[j] = from[j];
+      Across::input(d, v, places.bank);
+      CONVPRIM_UNROLL
+      for (int j = 0; j < kT; ++j) L::store(to + places.element.at[j], v[j]);
+    };
+    each<kInputLoops, kTh>(&rows[0][0], kT, out, kT * a.e_stride, row);
   }
 
   template <bool Edge>
-  static void input_blocks(const WinogradInput& a) {
+  CONVPRIM_IN_ORDER static void input_blocks(const WinogradInput& a) {
+    const InputPlaces places(a);
     for (std::ptrdiff_t b = 0; b < a.blocks; ++b) {
       const std::ptrdiff_t c = b * V;
       float* out = a.out + c / kWinogradBlock * a.block_stride + c % kWinogradBlock;
       for (int l = 0; l < V; l += kW) {
-        input_lanes<Edge>(a, a.in + b * a.v_stride + l, out + l);
+        const float* from = a.in + b * a.v_stride + l;
+        if (!Edge && fetches(c + l)) {
+          input_lanes<Edge, true>(a, places, from, out + l);
+        } else {
+          input_lanes<Edge, false>(a, places, from, out + l);
+        }
       }
     }
   }
@@ -207,48 +399,61 @@ struct Tile {
     inner ? input_blocks<false>(a) : input_blocks<true>(a);
   }
 
+  struct OutputPlaces {
+    Multiples<kTh> row;  // of the transformed tile
+    Multiples<M> column, residual;
+    typename Across::OutputBank bank;
+    CONVPRIM_INLINE explicit OutputPlaces(const WinogradOutput& a)
+        : row(kT * a.e_stride), column(a.w_stride), residual(a.rw_stride) {}
+  };
+
   template <bool Edge, bool Residual>
-  static CONVPRIM_INLINE void output_lanes(const WinogradOutput& a, const float* in,
-                                           const float* bias, float* out, const float* residual) {
-    X columns[kMh][kT];
-    if (!Edge) {
+  static CONVPRIM_INLINE void output_lanes(const WinogradOutput& a, const OutputPlaces& places,
+                                           const float* in, const float* bias, float* out,
+                                           const float* residual, bool fetch) {
+    X rows[kMh][kT];
+    if (!Edge && fetch) {
       CONVPRIM_UNROLL
       for (int i = 0; i < kMh * M; ++i) {
         __builtin_prefetch(out + i / M * a.h_stride + (M + i % M) * a.w_stride, 1);
       }
     }
-    CONVPRIM_UNROLL
-    for (int j = 0; j < kT; ++j) {
+    const auto column = [&](const float* from, X* to, int) __attribute__((always_inline)) {
       X s[kTh], y[kMh];
       CONVPRIM_UNROLL
-      for (int i = 0; i < kTh; ++i) s[i] = L::load(in + (i * kT + j) * a.e_stride);
-      Down::output(s, y);
+      for (int i = 0; i < kTh; ++i) s[i] = L::load(from + places.row.at[i]);
+      Down::output(s, y, places.bank);
       CONVPRIM_UNROLL
-      for (int i = 0; i < kMh; ++i) columns[i][j] = y[i];
-    }
+      for (int i = 0; i < kMh; ++i) to[i * kT] = y[i];
+    };
+    each<kOutputLoops, kT>(in, a.e_stride, &rows[0][0], 1, column);
     const X add = L::load(bias), lo = X{} + a.lo, hi = X{} + a.hi;
-    CONVPRIM_UNROLL
-    for (int i = 0; i < kMh; ++i) {
-      X y[M];
-      Across::output(columns[i], y);
+    const auto row = [&](const X* from, float* to, int i) __attribute__((always_inline)) {
+      X s[kT], y[M];
+      CONVPRIM_UNROLL
+      for (int j = 0; j < kT; ++j) s[j] = from[j];
+      Across::output(s, y, places.bank);
       CONVPRIM_UNROLL
       for (int j = 0; j < M; ++j) {
         if (Edge && (i >= a.rows || j >= a.cols)) continue;
         X x = y[j] + add;
-        if (Residual) x += L::load(residual + i * a.rh_stride + j * a.rw_stride);
-        L::store(out + i * a.h_stride + j * a.w_stride, L::min(L::max(x, lo), hi));
+        if (Residual) x += L::load(residual + i * a.rh_stride + places.residual.at[j]);
+        L::store(to + places.column.at[j], limit(x, lo, hi));
       }
-    }
+    };
+    each<kOutputLoops, kMh>(&rows[0][0], kT, out, a.h_stride, row);
   }
 
   template <bool Edge, bool Residual>
-  static void output_blocks(const WinogradOutput& a) {
+  CONVPRIM_IN_ORDER static void output_blocks(const WinogradOutput& a) {
+    const OutputPlaces places(a);
     for (std::ptrdiff_t b = 0; b < a.blocks; ++b) {
       const std::ptrdiff_t c = b * V;
       const float* in = a.in + c / kWinogradBlock * a.block_stride + c % kWinogradBlock;
       for (int l = 0; l < V; l += kW) {
-        output_lanes<Edge, Residual>(a, in + l, a.bias + c + l, a.out + b * a.v_stride + l,
-                                     Residual ? a.residual + b * a.rv_stride + l : nullptr);
+        output_lanes<Edge, Residual>(a, places, in + l, a.bias + c + l, a.out + b * a.v_stride + l,
+                                     Residual ? a.residual + b * a.rv_stride + l : nullptr,
+                                     fetches(c + l));
       }
     }
   }
@@ -459,7 +664,7 @@ void scatter(const float* in, std::ptrdiff_t channels, std::ptrdiff_t n, float* 
       transpose4(x);
       for (int k = 0; k < 4; ++k) {
         if (residual != nullptr) x[k] += L4::load(residual + (c + k) * r_stride + i);
-        L4::store(out + (c + k) * stride + i, L4::min(L4::max(x[k], vlo), vhi));
+        L4::store(out + (c + k) * stride + i, limit(x[k], vlo, vhi));
       }
     }
     for (; i < n; ++i) {
