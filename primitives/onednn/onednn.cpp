@@ -574,8 +574,12 @@ std::span<const Primitive> onednn_rows() { return kRows; }
 std::string onednn_version() {
   engine();  // caps the instruction set first
   const dnnl_version_t* v = dnnl_version();
-  return fmt::format("{}.{}.{} ({})", v->major, v->minor, v->patch,
-                     dnnl_cpu_isa2str(dnnl_get_effective_cpu_isa()));
+#ifdef __aarch64__
+  const char* isa = "AArch64";  // its numbers have x86's names in the headers at hand
+#else
+  const char* isa = dnnl_cpu_isa2str(dnnl_get_effective_cpu_isa());
+#endif
+  return fmt::format("{}.{}.{} ({})", v->major, v->minor, v->patch, isa);
 }
 
 }  // namespace convprim
