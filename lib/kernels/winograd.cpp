@@ -286,8 +286,8 @@ struct Transform {
 // Tiles
 // -------------------------------------------------------------------------------------------------
 
-/// Multiples of a distance. Where there are registers for them, they are hidden from the compiler,
-/// which would else compute addresses by steps.
+/// Multiples of a distance for loops, hidden from the compiler, which would else compute addresses
+/// by steps.
 template <int N>
 struct Multiples {
   std::ptrdiff_t at[N];
@@ -295,13 +295,13 @@ struct Multiples {
     CONVPRIM_UNROLL
     for (int i = 0; i < N; ++i) {
       at[i] = i * step;
-      if constexpr (kLaneFactors) asm("" : "+r"(at[i]));
+      asm("" : "+r"(at[i]));
     }
   }
 };
 
-/// f(from, to, i) for i from 0 to N - 1, in a loop (of two) or one after the other; the places move on by a
-/// step each time.
+/// f(from, to, i) for i from 0 to N - 1, in a loop (of two) or one after the other; the places move
+/// on by a step each time.
 template <bool Loop, int N, class From, class To, class F>
 CONVPRIM_INLINE void each(const From* from, std::ptrdiff_t from_step, To* to,
                           std::ptrdiff_t to_step, const F& f) {
@@ -351,28 +351,35 @@ struct Tile {
     X rows[kTh][kT];
     const auto column = [&](const float* from, X* to, int j) __attribute__((always_inline)) {
       X d[kTh], v[kTh];
-      if (Fetch && j < M) {  // the tile to the right, which mostly comes next
-        CONVPRIM_UNROLL
-        for (int i = 0; i < kTh; ++i) __builtin_prefetch(from + places.row.at[i] + kT * a.w_stride);
-      }
       CONVPRIM_UNROLL
       for (int i = 0; i < kTh; ++i) {
+        // The columns of the tile to the right, which mostly comes next.
+        if (Fetch && j < M) {
+          __builtin_prefetch(kInputLoops ? from + places.row.at[i] + kT * a.w_stride
+                                         : in + i * a.h_stride + (j + kT) * a.w_stride);
+        }
         const bool inside =
             !Edge || (i >= a.y_begin && i < a.y_end && j >= a.x_begin && j < a.x_end);
-        d[i] = inside ? L::load(from + places.row.at[i]) : X{};
+        if constexpr (kInputLoops) {
+          d[i] = inside ? L::load(from + places.row.at[i]) : X{};
+        } else {
+          d[i] = inside ? L::load(in + i * a.h_stride + j * a.w_stride) : X{};
+        }
       }
       Down::input(d, v, places.bank);
       CONVPRIM_UNROLL
       for (int i = 0; i < kTh; ++i) to[i * kT] = v[i];
     };
     each<kInputLoops, kT>(in, a.w_stride, &rows[0][0], 1, column);
-    const auto row = [&](const X* from, float* to, int) __attribute__((always_inline)) {
+    const auto row = [&](const X* from, float* to, int i) __attribute__((always_inline)) {
       X d[kT], v[kT];
       CONVPRIM_UNROLL
       for (int j = 0; j < kT; ++j) d[j] = from[j];
       Across::input(d, v, places.bank);
       CONVPRIM_UNROLL
-      for (int j = 0; j < kT; ++j) L::store(to + places.element.at[j], v[j]);
+      for (int j = 0; j < kT; ++j) {
+        L::store(kInputLoops ? to + places.element.at[j] : out + (i * kT + j) * a.e_stride, v[j]);
+      }
     };
     each<kInputLoops, kTh>(&rows[0][0], kT, out, kT * a.e_stride, row);
   }
@@ -401,10 +408,10 @@ struct Tile {
 
   struct OutputPlaces {
     Multiples<kTh> row;  // of the transformed tile
-    Multiples<M> column, residual;
+    Multiples<M> column;
     typename Across::OutputBank bank;
     CONVPRIM_INLINE explicit OutputPlaces(const WinogradOutput& a)
-        : row(kT * a.e_stride), column(a.w_stride), residual(a.rw_stride) {}
+        : row(kT * a.e_stride), column(a.w_stride) {}
   };
 
   template <bool Edge, bool Residual>
@@ -418,10 +425,12 @@ struct Tile {
         __builtin_prefetch(out + i / M * a.h_stride + (M + i % M) * a.w_stride, 1);
       }
     }
-    const auto column = [&](const float* from, X* to, int) __attribute__((always_inline)) {
+    const auto column = [&](const float* from, X* to, int j) __attribute__((always_inline)) {
       X s[kTh], y[kMh];
       CONVPRIM_UNROLL
-      for (int i = 0; i < kTh; ++i) s[i] = L::load(from + places.row.at[i]);
+      for (int i = 0; i < kTh; ++i) {
+        s[i] = L::load(kOutputLoops ? from + places.row.at[i] : in + (i * kT + j) * a.e_stride);
+      }
       Down::output(s, y, places.bank);
       CONVPRIM_UNROLL
       for (int i = 0; i < kMh; ++i) to[i * kT] = y[i];
@@ -437,8 +446,9 @@ struct Tile {
       for (int j = 0; j < M; ++j) {
         if (Edge && (i >= a.rows || j >= a.cols)) continue;
         X x = y[j] + add;
-        if (Residual) x += L::load(residual + i * a.rh_stride + places.residual.at[j]);
-        L::store(to + places.column.at[j], limit(x, lo, hi));
+        if (Residual) x += L::load(residual + i * a.rh_stride + j * a.rw_stride);
+        L::store(kOutputLoops ? to + places.column.at[j] : out + i * a.h_stride + j * a.w_stride,
+                 limit(x, lo, hi));
       }
     };
     each<kOutputLoops, kMh>(&rows[0][0], kT, out, a.h_stride, row);
