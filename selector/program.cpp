@@ -31,7 +31,8 @@ struct Place {
   ChannelSlice slice;  // in the buffer's whole tensor
 };
 
-/// Why the plan cannot have that implementation for that layer.
+/// Why the plan cannot have that implementation for that layer; empty if it can. Says the same as
+/// candidates(), but looks at one implementation only.
 std::string objection(const Network& net, LayerId id, const PlanLayer& chosen) {
   const Layer& layer = net.layers[static_cast<std::size_t>(id)];
   const std::string& name = chosen.implementation;
@@ -40,11 +41,25 @@ std::string objection(const Network& net, LayerId id, const PlanLayer& chosen) {
                        convprim::name(out), convprim::name(chosen.in), convprim::name(chosen.out));
   };
   if (name == "cut") return "the plan leaves it out, so the network cannot be run whole";
-  if (std::holds_alternative<InputOp>(layer.op))
-    return fmt::format("an input is \"input\" from chw to chw, not \"{}\"", name);
+  if (std::holds_alternative<InputOp>(layer.op)) {
+    const bool right = name == "input" && chosen.in == Layout::chw && chosen.out == Layout::chw;
+    return right ? "" : fmt::format("an input is \"input\" from chw to chw, not \"{}\"", name);
+  }
+  const auto unknown = [&](TensorId t) {
+    return !known(net.tensors[static_cast<std::size_t>(t)].shape);
+  };
+  if (std::holds_alternative<OpaqueOp>(layer.op) ||
+      std::any_of(layer.inputs.begin(), layer.inputs.end(), unknown) ||
+      std::any_of(layer.outputs.begin(), layer.outputs.end(), unknown))
+    return "nothing here computes it";
   const Primitive* primitive = find_primitive(name);
   const LayerImpl* impl = find_layer_impl(name);
   if (name == "slices") {
+    const auto all = choices(net, id, {});
+    if (std::any_of(all.begin(), all.end(), [&](const Choice& c) {
+          return c.slices && c.in == chosen.in && c.out == chosen.out;
+        }))
+      return "";
     return std::holds_alternative<ConcatOp>(layer.op)
                ? fmt::format("its parts cannot be written in place in {}",
                              convprim::name(chosen.out))
@@ -58,8 +73,9 @@ std::string objection(const Network& net, LayerId id, const PlanLayer& chosen) {
   const char* why = primitive != nullptr ? primitive->reject(scenario_of(net, id))
                                          : impl->reject(layer_problem(net, id, 1));
   if (why != nullptr) return fmt::format("\"{}\" cannot compute it: {}", name, why);
-  return primitive != nullptr ? layouts(primitive->in, primitive->out)
-                              : layouts(impl->in, impl->out);
+  const Layout in = primitive != nullptr ? primitive->in : impl->in;
+  const Layout out = primitive != nullptr ? primitive->out : impl->out;
+  return in == chosen.in && out == chosen.out ? "" : layouts(in, out);
 }
 
 /// The last layer that reads each tensor; -1 where there is none, or the outside reads it later.
@@ -402,13 +418,8 @@ void check_plan(const Network& net, const Plan& plan) {
   }
   for (LayerId id = 0; id < static_cast<LayerId>(net.layers.size()); ++id) {
     const PlanLayer& chosen = plan.layers[static_cast<std::size_t>(id)];
-    const auto all = choices(net, id, {});
-    const bool allowed = std::any_of(all.begin(), all.end(), [&](const Choice& c) {
-      return c.name != "cut" && c.name == chosen.implementation && c.in == chosen.in &&
-             c.out == chosen.out;
-    });
-    if (!allowed)
-      throw Error(fmt::format("layer \"{}\": {}", chosen.layer, objection(net, id, chosen)));
+    if (const std::string why = objection(net, id, chosen); !why.empty())
+      throw Error(fmt::format("layer \"{}\": {}", chosen.layer, why));
   }
 }
 
