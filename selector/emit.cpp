@@ -324,7 +324,7 @@ class Emitter {
  public:
   Emitter(const Network& net, const Plan& plan)
       : net_(net), plan_(plan), program_(lay_out(net, plan)), ready_(prepare_all(net, program_)) {
-    arena_ = plan_arena(program_.buffers);
+    arena_ = place_buffers(program_);
     for (const std::string& name : program_.names) buffers_.push_back(ids_.make(name, ""));
     for (std::size_t i = 0; i < program_.steps.size(); ++i) add_step(i);
   }

@@ -60,7 +60,7 @@ Executable::Executable(const Network& net, const Plan& plan) : impl_(std::make_u
     e.outputs.push_back(port.buffer);
     e.output_tensors.push_back(tensor(port));
   }
-  e.arena = plan_arena(program.buffers);
+  e.arena = place_buffers(program);
   e.buffers = std::move(program.buffers);
   for (std::size_t i = 0; i < ready.size(); ++i) {
     ProgramStep& step = program.steps[i];

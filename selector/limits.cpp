@@ -57,6 +57,9 @@ LiveBytes live_bytes(const Network& net, const Instance& instance) {
       last = std::max(last, static_cast<std::size_t>(reader));
     // Inputs stay for the whole run, outputs to its end.
     if (input || instance.uses[t] > static_cast<int>(instance.readers[t].size())) last = layers - 1;
+    // What may lie inside a concatenation counts as a part of it from there on.
+    if (const LayerId host = instance.shared_parts.host(static_cast<TensorId>(t)); host >= 0)
+      last = std::min(last, static_cast<std::size_t>(host));
     for (std::size_t i = input ? 0 : maker; i <= last; ++i) {
       live.whole[i] += tensor_bytes(net.tensors[t].shape);
       if (i != maker) live.without_outputs[i] += tensor_bytes(net.tensors[t].shape);

@@ -20,6 +20,7 @@
 #include "convprim/error.hpp"
 #include "convprim/select.hpp"
 #include "selector/candidates.hpp"
+#include "selector/shared_parts.hpp"
 
 namespace convprim {
 namespace {
@@ -28,7 +29,8 @@ namespace {
 struct Place {
   Layout layout{};
   int buffer = kNoBuffer;
-  ChannelSlice slice;  // in the buffer's whole tensor
+  ChannelSlice slice;    // in the buffer's whole tensor
+  int part = kNoBuffer;  // that slice as a buffer, if it can be read there
 };
 
 /// Why the plan cannot have that implementation for that layer; empty if it can. Says the same as
@@ -98,6 +100,8 @@ class Builder {
         steps_(program.steps),
         buffers_(program.buffers),
         names_(program.names),
+        parts_(program.parts),
+        shared_parts_(net),
         places_(net.tensors.size()),
         conversions_(net.tensors.size()),
         uses_(use_counts(net)),
@@ -113,10 +117,13 @@ class Builder {
   }
 
   /// The buffer of an input or output of the network, which the outside fills or reads.
-  int port(TensorId t) const { return find(t, Layout::chw).buffer; }
+  int port(TensorId t) const { return source(t, Layout::chw); }
 
   /// Marks a buffer as read (or written) at a step.
   void touch(int buffer, int step) {
+    for (const BufferPart& part : parts_) {
+      if (part.buffer == buffer) touch(part.whole, step);
+    }
     Lifetime& b = buffers_[static_cast<std::size_t>(buffer)];
     b.first = std::min(b.first, step);
     b.last = std::max(b.last, step);
@@ -148,13 +155,19 @@ class Builder {
     }
   }
 
-  /// The place of a whole tensor in a layout, or in one that lies the same.
+  /// The buffer in which a tensor is read in a layout.
+  int source(TensorId t, Layout layout) const {
+    const Place& place = find(t, layout);
+    return place.part != kNoBuffer ? place.part : place.buffer;
+  }
+
+  /// The place where a tensor can be read in a layout, or in one that lies the same.
   const Place& find(TensorId t, Layout layout) const {
     const Place* found = nullptr;
     bool part = false;
     for (const Place& p : places(t)) {
       if (p.layout == layout) {
-        part = p.slice.sliced();
+        part = p.slice.sliced() && p.part == kNoBuffer;
         if (!part) return p;
       }
       if (found == nullptr && !p.slice.sliced() && same_memory(p.layout, layout, shape(t)))
@@ -198,16 +211,41 @@ class Builder {
       }
       for (std::size_t k = 0; k < layer.inputs.size(); ++k) {
         const TensorId t = layer.inputs[k];
-        if (uses(t) > 1) continue;  // copied when the concat's turn comes
         const ChannelSlice slice = part_slice(static_cast<LayerId>(i), k, root);
-        // The producer may write another layout that lies the same.
         const auto maker = static_cast<std::size_t>(makers[static_cast<std::size_t>(t)]);
         const Layout made = plan_.layers[maker].out;
+        if (uses(t) > 1) {  // copied when the concat's turn comes, or there for all its readers
+          if (lies_inside(static_cast<LayerId>(i), k, made, layout))
+            reserved_[{t, layout}] = {layout, root.buffer, slice, new_part(t, root.buffer, slice)};
+          continue;
+        }
+        // The producer may write another layout that lies the same.
         const bool converted = !conversions_[static_cast<std::size_t>(t)].empty();
         const Layout own = !converted && joined(made, layout, shape(t), slice) ? made : layout;
         reserved_[{t, own}] = {own, root.buffer, slice};
       }
     }
+  }
+
+  /// Whether input k of a concat, which others read too, lies inside the whole in this layout.
+  bool lies_inside(LayerId id, std::size_t k, Layout made, Layout layout) const {
+    const TensorId t = net_.layers[static_cast<std::size_t>(id)].inputs[k];
+    const auto& all = conversions_[static_cast<std::size_t>(t)];
+    return shared_parts_.inside(id, k, layout) &&
+           (made == layout ||
+            std::any_of(all.begin(), all.end(), [&](const auto* c) { return c->to == layout; }));
+  }
+
+  /// A buffer for a slice of a whole of one image, in a layout in which its elements are
+  /// neighbours.
+  int new_part(TensorId t, int whole, const ChannelSlice& slice) {
+    const auto pixels = static_cast<std::size_t>(shape(t).h * shape(t).w);
+    buffers_.push_back({0, std::numeric_limits<int>::max(), -1});
+    names_.push_back(tensor(t).name + " part");
+    const int buffer = static_cast<int>(buffers_.size()) - 1;
+    parts_.push_back(
+        {buffer, whole, static_cast<std::size_t>(slice.begin) * pixels * sizeof(float)});
+    return buffer;
   }
 
   /// The place where a tensor will be written in a layout: a reserved one, one that another tensor
@@ -270,8 +308,8 @@ class Builder {
     step.primitive = &primitive;
     step.scenario = scenario_of(net_, step.layer);
     step.options = {plan_.machine.threads, op.epilogue, out.slice};
-    step.in.push_back(find(layer.inputs[0], primitive.in).buffer);
-    if (op.epilogue.residual) step.residual = find(layer.inputs[1], primitive.out).buffer;
+    step.in.push_back(source(layer.inputs[0], primitive.in));
+    if (op.epilogue.residual) step.residual = source(layer.inputs[1], primitive.out);
     step.out.push_back(out.buffer);
     places(layer.outputs[0]).push_back(out);
     add_step(std::move(step));
@@ -281,7 +319,7 @@ class Builder {
     const LayerImpl& impl = *find_layer_impl(step.info.implementation);
     step.impl = &impl;
     step.problem = layer_problem(net_, step.layer, plan_.machine.threads);
-    for (TensorId t : layer.inputs) step.in.push_back(find(t, impl.in).buffer);
+    for (TensorId t : layer.inputs) step.in.push_back(source(t, impl.in));
     for (std::size_t k = 0; k < layer.outputs.size(); ++k) {
       const TensorId t = layer.outputs[k];
       const Place out = make_place(t, impl.out, [&] {
@@ -311,7 +349,11 @@ class Builder {
     if (layer.inputs.empty()) return std::nullopt;
     const TensorId t = layer.inputs[i];
     const Place& source = find(t, in);
-    if (last_reader_[static_cast<std::size_t>(t)] != id || pinned_.contains(source.buffer) ||
+    const bool shared = source.part != kNoBuffer ||
+                        std::any_of(parts_.begin(), parts_.end(),
+                                    [&](const BufferPart& p) { return p.whole == source.buffer; });
+    if (last_reader_[static_cast<std::size_t>(t)] != id || shared ||
+        pinned_.contains(source.buffer) ||
         element_count(in, shape(t)) != element_count(out, shape(layer.outputs[0]))) {
       return std::nullopt;
     }
@@ -336,25 +378,33 @@ class Builder {
       step.conversion = find_conversion(c->routine);
       step.shape = shape(t);
       step.slice = to.slice;
-      step.in.push_back(find(t, c->from).buffer);
+      step.in.push_back(source(t, c->from));
       step.out.push_back(to.buffer);
       places(t).push_back(to);
       add_step(std::move(step));
     }
   }
 
-  /// A concat whose inputs lie in place already, except those that others read too.
+  /// A concat whose inputs lie in place already, except some that others read too.
   void finish_slices(LayerId id) {
     const auto i = static_cast<std::size_t>(id);
     const Layer& layer = net_.layers[i];
     const Layout layout = plan_.layers[i].out;
     const Place root = reserved_.at({layer.outputs[0], layout});
-    const auto copies = std::count_if(layer.inputs.begin(), layer.inputs.end(),
-                                      [&](TensorId t) { return uses(t) > 1; });
+    const auto copied = [&](std::size_t k) {
+      const TensorId t = layer.inputs[k];
+      const ChannelSlice slice = part_slice(id, k, root);
+      return uses(t) > 1 && !std::any_of(places(t).begin(), places(t).end(), [&](const Place& p) {
+               return p.part != kNoBuffer && p.buffer == root.buffer && p.slice == slice &&
+                      p.layout == layout;
+             });
+    };
+    std::size_t copies = 0;
+    for (std::size_t k = 0; k < layer.inputs.size(); ++k) copies += copied(k) ? 1 : 0;
     for (std::size_t k = 0; k < layer.inputs.size(); ++k) {
       const TensorId t = layer.inputs[k];
       const ChannelSlice slice = part_slice(id, k, root);
-      if (uses(t) <= 1) {
+      if (!copied(k)) {
         const bool there = std::any_of(places(t).begin(), places(t).end(), [&](const Place& p) {
           return p.buffer == root.buffer && p.slice == slice &&
                  joined(p.layout, layout, shape(t), slice);
@@ -375,7 +425,7 @@ class Builder {
       step.impl = impl;
       step.problem = copy_problem(shape(t), plan_.machine.threads);
       step.problem.slice = slice;
-      step.in.push_back(find(t, layout).buffer);
+      step.in.push_back(source(t, layout));
       step.out.push_back(root.buffer);
       add_step(std::move(step));
     }
@@ -387,6 +437,8 @@ class Builder {
   std::vector<ProgramStep>& steps_;
   std::vector<Lifetime>& buffers_;
   std::vector<std::string>& names_;
+  std::vector<BufferPart>& parts_;
+  SharedParts shared_parts_;
   std::vector<std::vector<Place>> places_;  // of each tensor, in the order of their making
   std::vector<std::vector<const PlanConversion*>> conversions_;  // of each tensor
   std::vector<int> uses_;
@@ -471,6 +523,16 @@ PreparedStep prepare(const Network& net, const ProgramStep& step) {
     ready.layer = step.impl->prepare(step.problem);
   }
   return ready;
+}
+
+ArenaPlan place_buffers(const Program& program) {
+  ArenaPlan arena = plan_arena(program.buffers);
+  const auto offset = [&](int buffer) -> std::size_t& {
+    return arena.offsets[static_cast<std::size_t>(buffer)];
+  };
+  for (const BufferPart& part : program.parts)
+    offset(part.buffer) = offset(part.whole) + part.offset;
+  return arena;
 }
 
 void add_workspace(Program& program, std::size_t i, std::size_t bytes) {

@@ -48,10 +48,19 @@ struct ProgramPort {
   int buffer = kNoBuffer;
 };
 
+/// A buffer that lies inside another: a part of a concatenation that is read where it is. Takes no
+/// memory of its own.
+struct BufferPart {
+  int buffer = kNoBuffer;
+  int whole = kNoBuffer;
+  std::size_t offset = 0;  ///< bytes
+};
+
 /// Steps in the order in which they run, and their buffers.
 struct Program {
   std::vector<ProgramStep> steps;
   std::vector<Lifetime> buffers;
+  std::vector<BufferPart> parts;
   std::vector<std::string> names;  ///< of the buffers, for people: "conv1 chw"
   std::vector<ProgramPort> inputs, outputs;
   int threads = 1;
@@ -72,6 +81,9 @@ PreparedStep prepare(const Network& net, const ProgramStep& step);
 
 /// Gives step i a buffer of so many bytes as its workspace; none for 0.
 void add_workspace(Program& program, std::size_t i, std::size_t bytes);
+
+/// Places all buffers, parts included.
+ArenaPlan place_buffers(const Program& program);
 
 /// Packs the weights of all steps, and gives them their workspaces.
 std::vector<PreparedStep> prepare_all(const Network& net, Program& program);

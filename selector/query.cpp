@@ -31,7 +31,7 @@ bool flag_of_class(std::size_t c) { return c % 2 == 1; }
 Instance make_instance(const Network& net, const Filter& filter, const CostFunction& costs,
                        const SizeFunction& sizes) {
   check(net, filter);
-  Instance instance{net, {}, producers(net), {}, use_counts(net), {}};
+  Instance instance{net, {}, producers(net), {}, use_counts(net), SharedParts(net), {}};
   instance.readers.resize(net.tensors.size());
   for (LayerId id = 0; id < static_cast<LayerId>(net.layers.size()); ++id) {
     const Layer& layer = net.layers[static_cast<std::size_t>(id)];
@@ -114,11 +114,14 @@ Steps Query::conversions_of(const pbqp::Assignment& assignment, TensorId t) cons
 
 double Query::choice_cost(const Choice& choice, LayerId id) const {
   if (!choice.slices) return choice.free() ? 0 : costs_(choice.key);
-  // Inputs that others read too lie elsewhere and are copied into place.
+  // Inputs that others read too lie elsewhere and are copied into place, unless all can read them
+  // there.
   double sum = 0;
-  for (TensorId t : instance_.net.layers[static_cast<std::size_t>(id)].inputs) {
-    if (instance_.uses[static_cast<std::size_t>(t)] > 1)
-      sum += instance_.transport(t)->copy(choice.in);
+  const auto& inputs = instance_.net.layers[static_cast<std::size_t>(id)].inputs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (instance_.uses[static_cast<std::size_t>(inputs[i])] > 1 &&
+        !instance_.shared_parts.inside(id, i, choice.in))
+      sum += instance_.transport(inputs[i])->copy(choice.in);
   }
   return sum;
 }

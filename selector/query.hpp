@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "pbqp/pbqp.hpp"
+#include "selector/shared_parts.hpp"
 #include "selector/transport.hpp"
 
 namespace convprim {
@@ -20,6 +21,7 @@ struct Instance {
   std::vector<std::vector<std::pair<LayerId, std::size_t>>>
       readers;  // for each tensor: layer and input index
   std::vector<int> uses;
+  SharedParts shared_parts;
   std::map<std::string, Transport> transports;
 
   const Transport* transport(TensorId t) const {

@@ -9,6 +9,7 @@
 #include "convprim/import.hpp"
 #include "convprim/select.hpp"
 #include "selector/candidates.hpp"
+#include "selector/shared_parts.hpp"
 #include "test.hpp"
 
 using namespace convprim;
@@ -122,8 +123,8 @@ double tensor_cost(const Shape& shape, Layout made, const std::vector<Layout>& w
 }
 
 /// Cost of a plan by the definition: layers, and for each tensor what its readers need.
-double plan_cost(const Network& net, const std::vector<Choice>& plan, const CostFunction& costs,
-                 std::map<std::string, double>& memo) {
+double plan_cost(const Network& net, const SharedParts& shared, const std::vector<Choice>& plan,
+                 const CostFunction& costs, std::map<std::string, double>& memo) {
   const auto uses = use_counts(net);
   const auto makers = producers(net);
   double total = 0;
@@ -142,6 +143,7 @@ double plan_cost(const Network& net, const std::vector<Choice>& plan, const Cost
         if (net.layers[i].inputs[k] != t) continue;
         wanted.push_back(input_layout(plan[i], k));
         if (!plan[i].slices) continue;
+        if (shared.inside(static_cast<LayerId>(i), k, plan[i].in)) continue;
         if (uses[index] > 1) {
           const LayerImpl* impl = copy_impl(plan[i].in);
           total += costs({CostKind::layer, str(copy_problem(shape, 1)), std::string(impl->name)});
@@ -174,11 +176,12 @@ double cheapest_plan(const Network& net, const CostFunction& costs) {
     all.push_back(std::move(own));
   }
   std::map<std::string, double> memo;
+  const SharedParts shared(net);
   std::vector<Choice> plan(all.size());
   double best = kInfinity;
   const std::function<void(std::size_t)> try_all = [&](std::size_t layer) {
     if (layer == all.size()) {
-      best = std::min(best, plan_cost(net, plan, costs, memo));
+      best = std::min(best, plan_cost(net, shared, plan, costs, memo));
       return;
     }
     for (const Choice& c : all[layer]) {
