@@ -71,15 +71,14 @@ class Input {
 /// does.
 FileBytes read_all(Input& in, std::uint64_t expected, std::uint64_t most) {
   FileBytes bytes;
-  const auto floats = [](std::uint64_t count) { return static_cast<std::size_t>(count / 4 + 1); };
-  bytes.memory = Buffer(floats(std::min(expected, most)));
+  std::uint64_t room = std::min(expected + 1, most);  // one more tells that the file has ended
+  bytes.memory = std::make_unique_for_overwrite<char[]>(room);
   while (true) {
-    auto* const to = reinterpret_cast<char*>(bytes.memory.data());
-    const std::uint64_t room = std::min<std::uint64_t>(bytes.memory.bytes(), most) - bytes.size;
-    bytes.size += in.read(to + bytes.size, static_cast<std::size_t>(room));
-    if (bytes.size < bytes.memory.bytes() || bytes.size >= most) return bytes;
-    Buffer larger(std::max<std::size_t>(2 * bytes.memory.size(), std::size_t{1} << 18));
-    std::memcpy(larger.data(), to, bytes.size);
+    bytes.size += in.read(bytes.memory.get() + bytes.size, room - bytes.size);
+    if (bytes.size < room || room == most) return bytes;
+    room = std::min(most, std::max<std::uint64_t>(2 * room, 1 << 20));
+    auto larger = std::make_unique_for_overwrite<char[]>(room);
+    std::memcpy(larger.get(), bytes.memory.get(), bytes.size);
     bytes.memory = std::move(larger);
   }
 }

@@ -2,18 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
-
-#include "buffer.hpp"
 
 namespace convprim {
 
 /// What was read from a file.
 struct FileBytes {
-  Buffer memory;
+  std::unique_ptr<char[]> memory;
   std::size_t size = 0;
-  operator std::string_view() const { return {reinterpret_cast<const char*>(memory.data()), size}; }
+  operator std::string_view() const { return {memory.get(), size}; }
 };
 
 /// The whole file. Throws Error if it cannot be read or is larger than `limit` bytes.

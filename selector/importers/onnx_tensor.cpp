@@ -184,7 +184,7 @@ Index Constant::count() const { return checked_count(dims); }
 Constant read_tensor(const std::string& path) {
   TensorProto tensor;
   const FileBytes bytes = read_file(path, (std::size_t{1} << 31) - 1);
-  if (!tensor.ParseFromArray(bytes.memory.data(), static_cast<int>(bytes.size))) {
+  if (!tensor.ParseFromArray(bytes.memory.get(), static_cast<int>(bytes.size))) {
     throw Error(fmt::format("{}: this is no ONNX tensor.", path));
   }
   return to_constant(tensor, path);
