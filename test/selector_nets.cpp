@@ -5,6 +5,7 @@
 #include <functional>
 #include <random>
 
+#include "convprim/cpu.hpp"
 #include "convprim/error.hpp"
 #include "convprim/import.hpp"
 #include "convprim/select.hpp"
@@ -36,14 +37,16 @@ struct Tally {
   double widest = 0;  // arena over its lower bound
 };
 
-void solve_all(const fs::path& folder, Tally& tally) {
+/// Every step-th network of a folder.
+void solve_all(const fs::path& folder, std::size_t step, Tally& tally) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const auto ending = entry.path().extension();
     if (ending == ".prototxt" || ending == ".pt") files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
-  for (const fs::path& file : files) {
+  for (std::size_t i = 0; i < files.size(); i += step) {
+    const fs::path& file = files[i];
     CAPTURE(file.string());
     Network net;
     try {
@@ -79,7 +82,7 @@ void solve_all(const fs::path& folder, Tally& tally) {
 
 TEST_CASE("the project's networks are proven optimal in under 50 ms each") {
   Tally tally;
-  solve_all(test::data("nets"), tally);
+  solve_all(test::data("nets"), 1, tally);
   CHECK(tally.solved >= 7);
   CHECK(tally.refused == 0);
 }
@@ -90,10 +93,12 @@ TEST_CASE("public networks are proven optimal in under 50 ms each") {
     test::skip("no shared networks");
     return;
   }
+  // Minutes under emulation, where some will do.
+  const std::size_t step = emulated() ? 6 : 1;
   Tally tally;
-  solve_all(folder, tally);
+  solve_all(folder, step, tally);
   MESSAGE(tally.solved << " networks solved, the slowest in " << tally.slowest * 1e3
                        << " ms; arenas at most " << tally.widest << " of what is live; "
                        << tally.refused << " files refused by the importer");
-  CHECK(tally.solved >= 80);
+  CHECK(tally.solved >= static_cast<int>(80 / step));
 }
