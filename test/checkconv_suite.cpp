@@ -119,7 +119,7 @@ struct Pair {
 /// What the processes tell each other.
 struct Board {
   std::atomic<std::size_t> next;    ///< problem that nobody has taken
-  std::atomic<double> work;         ///< that is done
+  std::atomic<double> work;         ///< that is done, by guess()
   std::atomic<std::size_t> newest;  ///< problem taken last
 };
 
@@ -230,7 +230,6 @@ class Suite {
       if (i >= end) return;
       board_->newest = i;
       solve(i, job, tick);
-      board_->work += guess(scenarios_[i]);
     }
   }
 
@@ -239,11 +238,13 @@ class Suite {
   void solve(std::size_t i, int job, Tick&& tick) {
     at_[job] = i;
     const Scenario& s = scenarios_[i];
+    const double each = guess(s) / static_cast<double>(rows_.size());
     std::unique_ptr<Problem> problem;  // made when the first row takes it
     for (std::size_t r = 0; r < rows_.size(); ++r) {
       const Primitive& row = *rows_[r];
       Pair& p = pair(i, r);
       if (p.state != State::open) continue;
+      board_->work += each;  // begun, at least
       p.state = State::running;
       p.why = row.reject(s);
       if (p.why != nullptr) {

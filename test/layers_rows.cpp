@@ -836,7 +836,9 @@ TEST_CASE("grouped bilinear transposed convolution is not far from a copy") {
     copied = std::min(copied, seconds([&] { std::memcpy(copy.data(), to.data(), to.bytes()); }));
   }
   MESSAGE("transposed convolution over copy of its output: " << deconv / copied);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose checks cost the time
   CHECK(deconv < 6 * copied);
+#endif
 }
 
 TEST_CASE("every operation but those of convprim itself has a row") {

@@ -82,9 +82,11 @@ CONVPRIM_INLINE Vec vlog(Vec x) {
   constexpr float kTiny = 0x1p-126F;
   const VecI denormal = x < kTiny;
   const Vec y = denormal ? x * 0x1p23F : x;
-  // The exponent is cut so that the mantissa comes to lie in [sqrt(1/2), sqrt(2)).
-  VecI e = (bits(y) - 0x3F3504F3) >> 23;
-  const Vec f = from_bits(bits(y) - (e << 23)) - 1.0F;
+  // The exponent is cut so that the mantissa comes to lie in [sqrt(1/2), sqrt(2)). Without the
+  // sign: what is below 0 comes out as NaN in the end, and its bits would overflow here.
+  const VecI positive = bits(y) & 0x7FFFFFFF;
+  VecI e = (positive - 0x3F3504F3) >> 23;
+  const Vec f = from_bits(positive - (e << 23)) - 1.0F;
   e += denormal & -23;
   const Vec n = to_float(e);
   Vec r = n * kLn2High + (log1p_small(f) + n * kLn2Low);
