@@ -25,9 +25,7 @@ using namespace convprim;
 
 /// Reads the network and rewrites it for inference: folds batch normalisation, fuses ReLUs.
 Network load(const std::string& file, const std::string& weights) {
-  ImportOptions options;
-  if (weights != "-") options.weights = weights;
-  Network net = import_network(file, options);
+  Network net = import_network(file, {.weights = weights != "-" ? weights : ""});
   random_weights(net);  // only for blobs that have none
   optimise(net);
   return net;

@@ -33,9 +33,7 @@ std::vector<float> compute(const Primitive& primitive, const Scenario& s, int th
   for (std::size_t i = 0; i < filter.size(); ++i) filter[i] = value(static_cast<Index>(i) * 3);
   const std::vector<float> bias(static_cast<std::size_t>(s.m), 0.25F);
 
-  Options options;
-  options.threads = threads;
-  options.epilogue.lo = 0;  // a ReLU, fused
+  const Options options = {.threads = threads, .epilogue = {.lo = 0}};  // a ReLU, fused
   // Packs the weights, which may be freed afterwards. The result is immutable: several threads may
   // run it at once, each with memory of its own.
   const auto convolution = primitive.prepare(s, {filter.data(), bias.data()}, options);

@@ -19,14 +19,14 @@ struct ImportOptions {
   Index batch = 0;
   /// Shapes of inputs by name, of any rank: they replace the file's, and stand in for those that
   /// only a data base would tell.
-  std::map<std::string, std::vector<Index>> shapes;
+  std::map<std::string, std::vector<Index>> shapes = {};
   /// Keep the layers of the training phase instead of those of the test phase (Caffe).
   bool train = false;
   /// Level and stages that include and exclude rules are compared with (Caffe).
   Index level = 0;
-  std::vector<std::string> stages;
+  std::vector<std::string> stages = {};
   /// A .caffemodel with the weights of a Caffe network; empty: the network has no weights.
-  std::string weights;
+  std::string weights = {};
 };
 
 /// Reads a network: Caffe text of any generation or ONNX, told by content and not by the file's

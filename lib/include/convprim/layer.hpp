@@ -16,13 +16,13 @@ namespace convprim {
 
 /// What an implementation is made ready for: an operation, its parameters and the shapes around it.
 struct LayerProblem {
-  const Op* op = nullptr;       ///< read by reject() and prepare() only: not kept
-  std::span<const Blob> blobs;  ///< with data; needed by prepare() only, not kept
-  std::vector<Shape> in;        ///< of each input
-  std::vector<Shape> out;       ///< of each output
-  int threads = 1;              ///< threads that run() uses, 1 or more
+  const Op* op = nullptr;            ///< read by reject() and prepare() only: not kept
+  std::span<const Blob> blobs = {};  ///< with data; needed by prepare() only, not kept
+  std::vector<Shape> in = {};        ///< of each input
+  std::vector<Shape> out = {};       ///< of each output
+  int threads = 1;                   ///< threads that run() uses, 1 or more
   /// Where output 0 lies if not in a tensor of its own; rows reject what they cannot write.
-  ChannelSlice slice;
+  ChannelSlice slice = {};
 };
 
 /// The memory of one run: whole tensors, 64-byte aligned, in the row's layouts.

@@ -56,9 +56,9 @@ struct Weights {
 
 /// What prepare() needs to know beside the scenario.
 struct Options {
-  int threads = 1;     ///< threads that run() uses, 1 or more
-  Epilogue epilogue;   ///< fused into the convolution
-  ChannelSlice slice;  ///< where the output lies if not in a tensor of its own
+  int threads = 1;          ///< threads that run() uses, 1 or more
+  Epilogue epilogue = {};   ///< fused into the convolution
+  ChannelSlice slice = {};  ///< where the output lies if not in a tensor of its own
 };
 
 /// The memory of one run.

@@ -25,13 +25,13 @@ inline constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
 /// What may be chosen. All rules but the last three speak of convolutions only.
 struct Filter {
-  std::vector<Family> families;          ///< only these; empty: all
-  std::vector<Family> exclude_families;  ///< not these
-  std::vector<std::string> exclude;      ///< not the primitives of these names
+  std::vector<Family> families = {};          ///< only these; empty: all
+  std::vector<Family> exclude_families = {};  ///< not these
+  std::vector<std::string> exclude = {};      ///< not the primitives of these names
   /// Largest error allowed, relative to each output's sum of |x*w|: leaves out primitives whose
   /// error_scale * kErrorUnit is larger.
   double max_error = std::numeric_limits<double>::infinity();
-  std::vector<Forced> force;             ///< these layers by these implementations
+  std::vector<Forced> force = {};        ///< these layers by these implementations
   std::size_t max_workspace = kNoLimit;  ///< bytes of scratch memory that one layer may ask for
   /// Bytes that the executable may take with one context: packed weights and the arena of
   /// activations and workspaces. The network's own weights, which need not be kept, and what BLAS,
