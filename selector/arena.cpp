@@ -68,11 +68,13 @@ std::vector<std::size_t> descending(const std::vector<Lifetime>& buffers, Key ke
 void promote(const std::vector<Lifetime>& buffers, std::vector<std::size_t> order, ArenaPlan& best,
              std::size_t least) {
   constexpr std::size_t kWork = 20'000'000;  // pairs of buffers looked at, of some nanoseconds each
-  const std::size_t steps =
-      std::min<std::size_t>(500, kWork / (buffers.size() * buffers.size() + 1));
+  constexpr std::size_t kSteps = 500, kStepsFarOff = 20'000;
+  const std::size_t affordable = kWork / (buffers.size() * buffers.size() + 1);
   std::mt19937 rng(1);
   ArenaPlan plan = best;
-  for (std::size_t step = 0; step < steps && best.bytes > least; ++step) {
+  for (std::size_t step = 0; best.bytes > least; ++step) {
+    const bool far_off = best.bytes > least + least / 20;
+    if (step >= std::min(affordable, far_off ? kStepsFarOff : kSteps)) break;
     std::vector<std::size_t> last;  // places in the order of the buffers that reach the end
     for (std::size_t k = 0; k < order.size(); ++k) {
       if (plan.offsets[order[k]] + aligned(buffers[order[k]].bytes) == plan.bytes)

@@ -837,7 +837,7 @@ TEST_CASE("grouped bilinear transposed convolution is not far from a copy") {
   }
   MESSAGE("transposed convolution over copy of its output: " << deconv / copied);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose checks cost the time
-  CHECK(deconv < 6 * copied);
+  if (!emulated()) CHECK(deconv < 6 * copied);
 #endif
 }
 
