@@ -8,20 +8,13 @@
 #include "buffer.hpp"
 #include "convprim/error.hpp"
 #include "convprim/primitive.hpp"
+#include "noise.hpp"
 #include "reference.hpp"
 #include "test.hpp"
 
 using namespace convprim;
 
 namespace {
-
-Buffer noise(Index count, unsigned seed) {
-  std::mt19937 rng(seed);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  Buffer values(static_cast<std::size_t>(count));
-  for (float& x : values) x = uniform(rng);
-  return values;
-}
 
 /// A primitive's answer in (n, c, h, w) order; the output's memory held something else before.
 std::vector<float> answer(const Primitive& row, const Scenario& s, const Convolution& conv,
@@ -70,7 +63,7 @@ TEST_CASE("modular 6712: a kernel row that is mostly border gives the same bits 
   for (const char* text :
        {"mb1ic3ih1iw16oc4oh1ow23kh1kw8ph0pw7", "mb1ic16ih1iw16oc16oh1ow23kh1kw8ph0pw7"}) {
     const Scenario s = Scenario::parse(text);
-    const Buffer in = noise(s.in().count(), 1), filter = noise(s.filter_count(), 2);
+    const Buffer in = test::noise(s.in().count(), 1), filter = test::noise(s.filter_count(), 2);
     for (const Primitive* row : primitives()) {
       if (row->reject(s) != nullptr) continue;
       CAPTURE(row->name);
@@ -85,7 +78,7 @@ TEST_CASE("modular 6712: a kernel row that is mostly border gives the same bits 
 
 TEST_CASE("oneDNN 5942: a tall kernel over one pixel, a batch of a hundred") {
   const Scenario s = Scenario::parse("mb100ic64ih1iw1oc1oh1ow1kh125kw1sh2sw1ph63pw0");
-  const Buffer in = noise(s.in().count(), 3), filter = noise(s.filter_count(), 4);
+  const Buffer in = test::noise(s.in().count(), 3), filter = test::noise(s.filter_count(), 4);
   int rows = 0;
   for (const Primitive* row : primitives()) {
     if (row->reject(s) != nullptr) continue;

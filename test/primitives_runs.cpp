@@ -7,6 +7,7 @@
 
 #include "buffer.hpp"
 #include "convprim/primitive.hpp"
+#include "noise.hpp"
 #include "test.hpp"
 #ifdef CONVPRIM_HAVE_ONEDNN
 #include "primitives/onednn/onednn.hpp"
@@ -15,14 +16,6 @@
 using namespace convprim;
 
 namespace {
-
-Buffer noise(Index count, unsigned seed) {
-  std::mt19937 rng(seed);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  Buffer values(static_cast<std::size_t>(count));
-  for (float& x : values) x = uniform(rng);
-  return values;
-}
 
 /// One run with memory of its own.
 Buffer output_of(const Primitive& row, const Scenario& s, const Convolution& conv,
@@ -43,13 +36,13 @@ TEST_CASE("a convolution runs from several threads at once, to the same bits eac
   for (const char* text :
        {"mb2ic16ih13oc24oh13kh3ph1", "mb1ic32ih9oc32oh9kh1ph0", "mb1g16ic16ih12oc16oh12kh5ph2"}) {
     const Scenario s = Scenario::parse(text);
-    const Buffer filter = noise(s.filter_count(), 1);
+    const Buffer filter = test::noise(s.filter_count(), 1);
     for (const Primitive* row : primitives()) {
       if (row->reject(s) != nullptr) continue;
       CAPTURE(row->name);
       CAPTURE(text);
       // Inputs of blocked layouts keep zeros in their padding lanes: none of these has any.
-      const Buffer in = noise(element_count(row->in, s.in()), 2);
+      const Buffer in = test::noise(element_count(row->in, s.in()), 2);
       Options options;
       options.threads = 2;
       const auto conv = row->prepare(s, {filter.data(), nullptr}, options);
