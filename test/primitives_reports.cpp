@@ -1,7 +1,6 @@
 // Public bug reports against other convolution libraries, replayed: what adversarial.txt, which
 // holds the shapes of such reports for checkconv, cannot say. The source is named in each case.
 #include <cstring>
-#include <random>
 #include <string>
 #include <vector>
 

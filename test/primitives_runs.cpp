@@ -1,7 +1,6 @@
 // What every primitive promises of run(): the same bits each time, and from several threads at
 // once.
 #include <cstring>
-#include <random>
 #include <thread>
 #include <vector>
 
