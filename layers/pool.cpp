@@ -144,14 +144,14 @@ class Pool final : public PreparedLayer {
     list.rows = y_.count.data();
     list.scale_y = y_.scale.data();
     list.y_step = 1;
-    for_rows(in_shape_.n * in_shape_.c, out_shape_.h, thread, team,
-             [&](Index plane, Index begin, Index end) {
-               const Index n = plane / in_shape_.c, c = plane % in_shape_.c;
-               float* to = out + out_.at(n, c, 0, 0);
-               run_list(list, in + in_.at(n, c, 0, 0), to, begin, end, scratch);
-               if (!max() || !(x_.empty || y_.empty)) return;
-               for (Index y = begin; y < end; ++y) clear_empty(to + y * out_.h_stride, y);
-             });
+    share_rows(in_shape_.n * in_shape_.c, 1, out_shape_.h, thread, team,
+               [&](Index plane, Index, Index begin, Index end) {
+                 const Index n = plane / in_shape_.c, c = plane % in_shape_.c;
+                 float* to = out + out_.at(n, c, 0, 0);
+                 run_list(list, in + in_.at(n, c, 0, 0), to, begin, end, scratch);
+                 if (!max() || !(x_.empty || y_.empty)) return;
+                 for (Index y = begin; y < end; ++y) clear_empty(to + y * out_.h_stride, y);
+               });
   }
 
   /// Row y of each channel: they lie side by side.
@@ -162,17 +162,17 @@ class Pool final : public PreparedLayer {
     list.out_h = out_.c_stride;
     list.row = channels_.data();
     list.y_step = 0;
-    for_rows(in_shape_.n * out_shape_.h, in_shape_.c, thread, team,
-             [&](Index row, Index begin, Index end) {
-               const Index n = row / out_shape_.h, y = row % out_shape_.h;
-               const auto at = static_cast<std::size_t>(y);
-               list.rows = &y_.count[at];
-               list.scale_y = &y_.scale[at];
-               float* to = out + out_.at(n, 0, y, 0);
-               run_list(list, in + in_.at(n, 0, y_.first[at], 0), to, begin, end, scratch);
-               if (!max() || !(x_.empty || y_.empty)) return;
-               for (Index c = begin; c < end; ++c) clear_empty(to + c * out_.c_stride, y);
-             });
+    share_rows(in_shape_.n * out_shape_.h, 1, in_shape_.c, thread, team,
+               [&](Index row, Index, Index begin, Index end) {
+                 const Index n = row / out_shape_.h, y = row % out_shape_.h;
+                 const auto at = static_cast<std::size_t>(y);
+                 list.rows = &y_.count[at];
+                 list.scale_y = &y_.scale[at];
+                 float* to = out + out_.at(n, 0, y, 0);
+                 run_list(list, in + in_.at(n, 0, y_.first[at], 0), to, begin, end, scratch);
+                 if (!max() || !(x_.empty || y_.empty)) return;
+                 for (Index c = begin; c < end; ++c) clear_empty(to + c * out_.c_stride, y);
+               });
   }
 
   /// What CHW and HCW have in common.
@@ -222,32 +222,20 @@ class Pool final : public PreparedLayer {
     // HWC with few rows: the channels are shared too.
     const Index channels = in_.block > 1 ? in_.block : in_shape_.c;
     const Index groups =
-        in_.block > 1 || in_shape_.n * out_shape_.h >= 4 * team ? 1 : (channels + 63) / 64;
+        in_.block > 1 || enough_rows(in_shape_.n * out_shape_.h, team) ? 1 : (channels + 63) / 64;
     const Index blocks = in_.block > 1 ? blocks_of(layout_, in_shape_) : groups;
     const Index step = in_.block > 1 ? in_.block : groups > 1 ? 64 : channels;
-    for_rows(in_shape_.n * blocks, out_shape_.h, thread, team,
-             [&](Index id, Index begin, Index end) {
-               const Index n = id / blocks, c = id % blocks * step;
-               const Index width = in_.block > 1 ? step : std::min(step, channels - c);
-               for (Index y = begin; y < end; ++y) {
-                 const std::size_t at = static_cast<std::size_t>(y);
-                 const auto body = max() ? kernels.max_pixels : kernels.avg_pixels;
-                 body(row, in + in_.at(n, c, y_.first[at], 0), y_.count[at],
-                      out + out_.at(n, c, y, 0), width, y_.scale[at]);
-               }
-             });
-  }
-
-  /// body(plane, first row, last row) for this thread's part of the rows of all planes.
-  template <class Body>
-  static void for_rows(Index planes, Index rows, int thread, int team, Body body) {
-    const Range r = share(planes * rows, thread, team);
-    for (Index i = r.begin; i < r.end;) {
-      const Index plane = i / rows, begin = i % rows;
-      const Index end = std::min(rows, begin + r.end - i);
-      body(plane, begin, end);
-      i += end - begin;
-    }
+    share_rows(in_shape_.n, blocks, out_shape_.h, thread, team,
+               [&](Index n, Index block, Index begin, Index end) {
+                 const Index c = block * step;
+                 const Index width = in_.block > 1 ? step : std::min(step, channels - c);
+                 for (Index y = begin; y < end; ++y) {
+                   const std::size_t at = static_cast<std::size_t>(y);
+                   const auto body = max() ? kernels.max_pixels : kernels.avg_pixels;
+                   body(row, in + in_.at(n, c, y_.first[at], 0), y_.count[at],
+                        out + out_.at(n, c, y, 0), width, y_.scale[at]);
+                 }
+               });
   }
 
   /// Positions of the maxima, one by one: unpooling layers are rare.

@@ -43,6 +43,28 @@ inline Range share(Index count, int thread, int team, Index grain = 1) {
   return {std::min(low * grain, count), std::min(high * grain, count)};
 }
 
+/// Whether a team can share so many rows evenly enough.
+inline bool enough_rows(Index rows, int team) { return rows >= 3 * team; }
+
+/// A thread's share of the rows of `images` tensors of so many blocks of channels: the same rows of
+/// all blocks, as convolutions cut an image too, so that what a layer reads lies in the cache of
+/// the core that wrote it. Few rows are cut by blocks as well. Calls body(image, block, first row,
+/// end).
+template <class Body>
+void share_rows(Index images, Index blocks, Index rows, int thread, int team, Body&& body) {
+  const bool whole = enough_rows(images * rows, team);
+  const Range mine = share(images * rows * (whole ? 1 : blocks), thread, team);
+  for (Index i = mine.begin; i < mine.end;) {
+    const Index plane = i / rows, begin = i % rows, end = std::min(rows, begin + mine.end - i);
+    if (whole) {
+      for (Index block = 0; block < blocks; ++block) body(plane, block, begin, end);
+    } else {
+      body(plane / blocks, plane % blocks, begin, end);
+    }
+    i += end - begin;
+  }
+}
+
 /// Runs body(i) for each i < count, in contiguous shares.
 template <class Body>
 void parallel_for(int threads, Index count, Body&& body) {

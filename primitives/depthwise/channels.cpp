@@ -58,12 +58,11 @@ class DepthwiseChannels final : public Convolution {
   void run(const RunArgs& args) const noexcept override {
     // In a blocked layout a row is one block's; else it has all channels.
     const Index blocks = in_.block > 1 ? (s_.c + in_.block - 1) / in_.block : 1;
-    const Index rows = s_.n * blocks * s_.oh;
-    parallel(team_of(threads_, rows), [&](int thread, int team) {
-      const Range r = share(rows, thread, team);
-      for (Index row = r.begin; row < r.end;) {
-        row += run_rows(args, row / s_.oh / blocks, row / s_.oh % blocks, row % s_.oh, r.end - row);
-      }
+    parallel(team_of(threads_, s_.n * blocks * s_.oh), [&](int thread, int team) {
+      share_rows(s_.n, blocks, s_.oh, thread, team,
+                 [&](Index n, Index block, Index begin, Index end) {
+                   for (Index y = begin; y < end;) y += run_rows(args, n, block, y, end - y);
+                 });
     });
   }
 
