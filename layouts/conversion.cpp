@@ -28,6 +28,8 @@ constexpr Index kGroup = 16;
 /// From this many blocks of channels on, hwc is written pixel by pixel, so that stores run on:
 /// strided ones fall into few sets of the L1 cache where the stride is a power of two.
 constexpr Index kRunBlocks = 16;
+/// Floats of a row for which a copy's own cost counts.
+constexpr Index kShortRow = 16;
 /// Pixels of a tile of one channel block.
 constexpr Index kBlockTile = 1024;
 
@@ -174,6 +176,14 @@ void chw_hcw(const Shape& s, const float* in, float* out, const ChannelSlice& sl
   // Runs of less than a few cache lines would waste what is fetched around them.
   const Index tile = std::max<Index>(ceil_div(128, s.w), kTileFloats / (s.c * s.w));
   for_tiles(s, threads, s.n, s.h, tile, [&](Index n, Index first, Index count) {
+    // Short rows are copied in the order in which they are stored.
+    if (kToHcw && s.w < kShortRow) {
+      for (Index y = first; y < first + count; ++y) {
+        k.copy_rows(s.c, s.w, in + src.at(n, 0, y, 0), src.c_stride, out + dst.at(n, 0, y, 0),
+                    dst.c_stride);
+      }
+      return;
+    }
     for (Index c = 0; c < s.c; ++c) {
       k.copy_rows(count, s.w, in + src.at(n, c, first, 0), src.h_stride,
                   out + dst.at(n, c, first, 0), dst.h_stride);

@@ -122,10 +122,20 @@ CONVPRIM_INLINE void copy_row(ptrdiff_t n, const float* src, float* dst) {
   if (i < n) storev<V>(dst + n - V, loadv<V>(src + n - V));
 }
 
+/// V <= n.
 template <int V>
 CONVPRIM_INLINE void copy_rows_by(ptrdiff_t rows, ptrdiff_t n, const float* src, ptrdiff_t src_ld,
                                   float* dst, ptrdiff_t dst_ld) {
-  for (ptrdiff_t i = 0; i < rows; ++i) copy_row<V>(n, src + i * src_ld, dst + i * dst_ld);
+  ptrdiff_t i = 0;
+  if constexpr (2 * V <= kLanes) {
+    // Where rows touch, one vector serves: the next row's store mends what is too much.
+    if (n < 2 * V && dst_ld == n && src_ld >= n) {
+      for (; i * src_ld + 2 * V <= (rows - 1) * src_ld + n; ++i) {
+        storev<2 * V>(dst + i * dst_ld, loadv<2 * V>(src + i * src_ld));
+      }
+    }
+  }
+  for (; i < rows; ++i) copy_row<V>(n, src + i * src_ld, dst + i * dst_ld);
 }
 
 void copy_rows(ptrdiff_t rows, ptrdiff_t n, const float* src, ptrdiff_t src_ld, float* dst,
@@ -358,9 +368,18 @@ template <int L>
 CONVPRIM_INLINE void copy_lanes_by(ptrdiff_t rows, ptrdiff_t valid, const float* src,
                                    ptrdiff_t src_ld, float* dst, ptrdiff_t dst_ld) {
   if (valid == L) {
-    for (ptrdiff_t i = 0; i < rows; ++i) {
-      storev<L>(dst + i * dst_ld, loadv<L>(src + i * src_ld));
+    ptrdiff_t i = 0;
+    if constexpr (2 * L == kLanes) {
+      // Two rows of half a vector are one where they touch.
+      if (dst_ld == L) {
+        for (; i + 2 <= rows; i += 2) {
+          const P<L> first = loadv<L>(src + i * src_ld), second = loadv<L>(src + (i + 1) * src_ld);
+          storev<2 * L>(dst + i * L, __builtin_shufflevector(first, second, 0, 1, 2, 3, 4, 5, 6, 7,
+                                                             8, 9, 10, 11, 12, 13, 14, 15));
+        }
+      }
     }
+    for (; i < rows; ++i) storev<L>(dst + i * dst_ld, loadv<L>(src + i * src_ld));
     return;
   }
   // Whole rows are loaded while they end before the last named element, and masked.
