@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "convprim/cpu.hpp"
 #include "convprim/error.hpp"
 #include "convprim/plan.hpp"
 #include "selector/candidates.hpp"
@@ -206,12 +207,11 @@ class Loader {
     plan.network = net_.name;
     plan.file = net_.file;
     load_machine(reader_.member(j, "machine", "it"), plan.machine);
+    version_ = plan.machine.version;
     const Json& network = reader_.member(j, "network", "it");
     load_layers(reader_.list(j, "layers", "it"), plan);
     if (reader_.string(network, "fingerprint", "network") != fingerprint(net_)) {
-      reader_.fail(
-          "was made for another network: the layers are the same, but not their "
-          "parameters or what they are joined to");
+      other_network("the layers are the same, but not their parameters or what they are joined to");
     }
     load_conversions(reader_.list(j, "conversions", "it"), plan);
     load_prediction(reader_.member(j, "predicted", "it"), plan);
@@ -219,6 +219,15 @@ class Loader {
   }
 
  private:
+  /// Another version may have written the same network otherwise.
+  [[noreturn]] void other_network(const std::string& difference) const {
+    if (version_ == version())
+      reader_.fail(fmt::format("was made for another network: {}", difference));
+    reader_.fail(fmt::format(
+        "was made by convprim {}, this is {}, and does not fit the network: {}; make the plan anew",
+        version_, version(), difference));
+  }
+
   void load_machine(const Json& j, Machine& machine) const {
     machine.cpu = reader_.string(j, "cpu", "machine");
     machine.isa = reader_.string(j, "isa", "machine");
@@ -228,8 +237,7 @@ class Loader {
 
   void load_layers(const Json& layers, Plan& plan) const {
     if (layers.size() != net_.layers.size()) {
-      reader_.fail(fmt::format("was made for another network: it has {} layers, not {}",
-                               layers.size(), net_.layers.size()));
+      other_network(fmt::format("it has {} layers, not {}", layers.size(), net_.layers.size()));
     }
     for (LayerId id = 0; id < static_cast<LayerId>(net_.layers.size()); ++id)
       plan.layers.push_back(load_layer(layers[static_cast<std::size_t>(id)], id));
@@ -242,14 +250,12 @@ class Loader {
       reader_.fail(fmt::format("{} is not at its place in the list", where));
     const std::string& name = reader_.string(j, "name", where);
     if (json_text(name) != json_text(layer.name)) {
-      reader_.fail(fmt::format("was made for another network: {} is \"{}\", not \"{}\"", where,
-                               name, layer.name));
+      other_network(fmt::format("{} is \"{}\", not \"{}\"", where, name, layer.name));
     }
     where = fmt::format("layer \"{}\"", name);
     const std::string problem = problem_text(net_, id);
     if (const std::string& saved = reader_.string(j, "problem", where); saved != problem) {
-      reader_.fail(
-          fmt::format("was made for another network: {} is {}, not {}", where, saved, problem));
+      other_network(fmt::format("{} is {}, not {}", where, saved, problem));
     }
     PlanLayer l;
     l.layer = layer.name;
@@ -318,6 +324,7 @@ class Loader {
   }
 
   const Network& net_;
+  std::string version_;  // of the library that wrote the plan
   Reader reader_;
 };
 

@@ -1,9 +1,12 @@
 // Plans as text: there and back, refused where they do not fit, and never a crash.
+#include <fmt/format.h>
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "convprim/conversion.hpp"
+#include "convprim/cpu.hpp"
 #include "convprim/error.hpp"
 #include "convprim/executable.hpp"
 #include "convprim/import.hpp"
@@ -179,6 +182,10 @@ TEST_CASE("a plan for another network is refused with the reason") {
                 optimised(std::string(kSmallNet) +
                           "layer { name: \"more\" type: \"TanH\" bottom: \"prob\" top: \"more\" }"),
                 {"another network", "layers"});
+  const std::string made = fmt::format("\"version\": \"{}\"", version());
+  check_refusal(changed(text, made, "\"version\": \"0.0.9\""),
+                optimised(changed(kSmallNet, "name: \"r1\"", "name: \"r9\"")),
+                {"convprim 0.0.9", "\"r9\"", "make the plan anew"});
 }
 
 TEST_CASE("a plan for another machine says what differs") {
