@@ -79,9 +79,10 @@ void planar_hwc(const Shape& s, const float* in, float* out, const ChannelSlice&
         if constexpr (kToHwc) {
           k.transpose(s.c, count, a, src.c_stride, b, dst.w_stride);
         } else {
-          // Group by group, so that stores run along the planes.
+          // Group by group, so that stores run along the planes, if these are longer than a store.
+          const Index most = pixels < kShortRow ? s.c : kGroup;
           for (Index c = 0; c < s.c;) {
-            const Index group = s.c - c < 2 * kGroup ? s.c - c : kGroup;
+            const Index group = s.c - c < 2 * most ? s.c - c : most;
             k.transpose(count, group, a + c, src.w_stride, b + c * dst.c_stride, dst.c_stride);
             c += group;
           }
@@ -134,6 +135,11 @@ void hwc_blocked(const Shape& s, const float* in, float* out, const ChannelSlice
       const Index valid = std::min(kB, s.c - c);
       const float* a = in + src.at(n, c, 0, 0) + first * src.w_stride;
       float* b = out + dst.at(n, c, 0, 0) + first * dst.w_stride;
+      if (!kToBlocked && kB == 8 && c + 16 <= s.c) {
+        k.join_halves(count, a, a + src.c_stride, b, dst.w_stride);
+        c += kB;
+        continue;
+      }
       if (kToBlocked || valid == kB) {
         k.copy_lanes(count, valid, kB, a, src.w_stride, b, dst.w_stride);
       } else {
@@ -176,17 +182,13 @@ void chw_hcw(const Shape& s, const float* in, float* out, const ChannelSlice& sl
   // Runs of less than a few cache lines would waste what is fetched around them.
   const Index tile = std::max<Index>(ceil_div(128, s.w), kTileFloats / (s.c * s.w));
   for_tiles(s, threads, s.n, s.h, tile, [&](Index n, Index first, Index count) {
+    const float* a = in + src.at(n, 0, first, 0);
+    float* b = out + dst.at(n, 0, first, 0);
     // Short rows are copied in the order in which they are stored.
     if (kToHcw && s.w < kShortRow) {
-      for (Index y = first; y < first + count; ++y) {
-        k.copy_rows(s.c, s.w, in + src.at(n, 0, y, 0), src.c_stride, out + dst.at(n, 0, y, 0),
-                    dst.c_stride);
-      }
-      return;
-    }
-    for (Index c = 0; c < s.c; ++c) {
-      k.copy_rows(count, s.w, in + src.at(n, c, first, 0), src.h_stride,
-                  out + dst.at(n, c, first, 0), dst.h_stride);
+      k.copy_planes(count, s.c, s.w, a, src.h_stride, src.c_stride, b, dst.h_stride, dst.c_stride);
+    } else {
+      k.copy_planes(s.c, count, s.w, a, src.c_stride, src.h_stride, b, dst.c_stride, dst.h_stride);
     }
   });
 }

@@ -212,3 +212,60 @@ TEST_CASE("block and row kernels at the end of mapped memory") {
         CHECK(right);
       }
 }
+
+TEST_CASE("copies of planes at the end of mapped memory") {
+  const auto& k = *kernels::active().transpose;
+  constexpr std::ptrdiff_t kPlanes = 3, kRows = 4;
+  for (std::ptrdiff_t n = 1; n <= 33; ++n)
+    for (std::ptrdiff_t gap : {0, 1, 5})
+      for (bool swapped : {false, true}) {
+        CAPTURE(n);
+        CAPTURE(gap);
+        CAPTURE(swapped);
+        // In the source rows lie one behind the other, or the same row of each plane does.
+        const std::ptrdiff_t src_plane = swapped ? n : kRows * n,
+                             src_ld = swapped ? kPlanes * n : n;
+        const std::ptrdiff_t dst_plane = kRows * n + gap;
+        const auto count = static_cast<std::size_t>(kPlanes * kRows * n);
+        const auto room = static_cast<std::size_t>((kPlanes - 1) * dst_plane + kRows * n);
+        Guarded src(count), dst(room);
+        for (std::size_t i = 0; i < count; ++i) src.data()[i] = static_cast<float>(i);
+        std::fill_n(dst.data(), room, kPoison);
+        k.copy_planes(kPlanes, kRows, n, src.data(), src_plane, src_ld, dst.data(), dst_plane, n);
+        bool right = true;
+        for (std::ptrdiff_t p = 0; p < kPlanes; ++p)
+          for (std::ptrdiff_t i = 0;
+               i < dst_plane && p * dst_plane + i < static_cast<std::ptrdiff_t>(room); ++i) {
+            const float want =
+                i < kRows * n ? src.data()[p * src_plane + i / n * src_ld + i % n] : kPoison;
+            right = right && dst.data()[p * dst_plane + i] == want;
+          }
+        CHECK(right);
+      }
+}
+
+TEST_CASE("two half blocks side by side") {
+  const auto& k = *kernels::active().transpose;
+  for (std::ptrdiff_t rows : {1, 2, 3, 16, 17})
+    for (std::ptrdiff_t gap : {0, 3, 16}) {
+      const std::ptrdiff_t ld = 16 + gap;
+      Guarded first(static_cast<std::size_t>(rows * 8)), second(static_cast<std::size_t>(rows * 8));
+      const std::ptrdiff_t room = (rows - 1) * ld + 16;
+      Guarded dst(static_cast<std::size_t>(room));
+      for (std::ptrdiff_t i = 0; i < rows * 8; ++i) {
+        first.data()[i] = static_cast<float>(i);
+        second.data()[i] = static_cast<float>(-i - 1);
+      }
+      std::fill_n(dst.data(), room, kPoison);
+      k.join_halves(rows, first.data(), second.data(), dst.data(), ld);
+      bool right = true;
+      for (std::ptrdiff_t i = 0; i < room; ++i) {
+        const std::ptrdiff_t row = i / ld, j = i % ld;
+        const float want = j < 8    ? first.data()[row * 8 + j]
+                           : j < 16 ? second.data()[row * 8 + j - 8]
+                                    : kPoison;
+        right = right && dst.data()[i] == want;
+      }
+      CHECK(right);
+    }
+}

@@ -122,34 +122,61 @@ CONVPRIM_INLINE void copy_row(ptrdiff_t n, const float* src, float* dst) {
   if (i < n) storev<V>(dst + n - V, loadv<V>(src + n - V));
 }
 
+/// Rows of planes, from one pair of strides to another.
+struct Planes {
+  ptrdiff_t planes, rows, n;
+  const float* src;
+  ptrdiff_t src_plane, src_ld;
+  float* dst;
+  ptrdiff_t dst_plane, dst_ld;
+};
+
 /// V <= n.
 template <int V>
-CONVPRIM_INLINE void copy_rows_by(ptrdiff_t rows, ptrdiff_t n, const float* src, ptrdiff_t src_ld,
-                                  float* dst, ptrdiff_t dst_ld) {
-  ptrdiff_t i = 0;
-  if constexpr (2 * V <= kLanes) {
-    // Where rows touch, one vector serves: the next row's store mends what is too much.
-    if (n < 2 * V && dst_ld == n && src_ld >= n) {
-      for (; i * src_ld + 2 * V <= (rows - 1) * src_ld + n; ++i) {
-        storev<2 * V>(dst + i * dst_ld, loadv<2 * V>(src + i * src_ld));
+CONVPRIM_INLINE void copy_planes_by(const Planes& p) {
+  [[maybe_unused]] const float* const end =
+      p.src + (p.planes - 1) * p.src_plane + (p.rows - 1) * p.src_ld + p.n;
+  for (ptrdiff_t plane = 0; plane < p.planes; ++plane) {
+    const float* src = p.src + plane * p.src_plane;
+    float* dst = p.dst + plane * p.dst_plane;
+    ptrdiff_t i = 0;
+    if constexpr (2 * V <= kLanes) {
+      // Where rows touch, one vector serves: the next row's store mends what is too much.
+      const bool more = plane + 1 < p.planes && p.dst_plane == p.rows * p.n;
+      const ptrdiff_t mended = p.n < 2 * V && p.dst_ld == p.n ? p.rows - (more ? 0 : 1) : 0;
+      for (; i < mended && src + 2 * V <= end; ++i, src += p.src_ld, dst += p.dst_ld) {
+        storev<2 * V>(dst, loadv<2 * V>(src));
       }
     }
+    for (; i < p.rows; ++i, src += p.src_ld, dst += p.dst_ld) copy_row<V>(p.n, src, dst);
   }
-  for (; i < rows; ++i) copy_row<V>(n, src + i * src_ld, dst + i * dst_ld);
+}
+
+void copy_planes(const Planes& p) {
+  if (p.n >= kLanes) {
+    copy_planes_by<kLanes>(p);
+  } else if (p.n >= 8) {
+    copy_planes_by<smaller(kLanes, 8)>(p);
+  } else if (p.n >= 4) {
+    copy_planes_by<4>(p);
+  } else {
+    for (ptrdiff_t plane = 0; plane < p.planes; ++plane)
+      for (ptrdiff_t i = 0; i < p.rows; ++i)
+        for (ptrdiff_t j = 0; j < p.n; ++j)
+          p.dst[plane * p.dst_plane + i * p.dst_ld + j] =
+              p.src[plane * p.src_plane + i * p.src_ld + j];
+  }
+}
+
+void copy_planes(ptrdiff_t planes, ptrdiff_t rows, ptrdiff_t n, const float* src,
+                 ptrdiff_t src_plane, ptrdiff_t src_ld, float* dst, ptrdiff_t dst_plane,
+                 ptrdiff_t dst_ld) {
+  copy_planes({planes, rows, n, src, src_plane, src_ld, dst, dst_plane, dst_ld});
 }
 
 void copy_rows(ptrdiff_t rows, ptrdiff_t n, const float* src, ptrdiff_t src_ld, float* dst,
                ptrdiff_t dst_ld) {
-  if (n >= kLanes) {
-    copy_rows_by<kLanes>(rows, n, src, src_ld, dst, dst_ld);
-  } else if (n >= 8) {
-    copy_rows_by<smaller(kLanes, 8)>(rows, n, src, src_ld, dst, dst_ld);
-  } else if (n >= 4) {
-    copy_rows_by<4>(rows, n, src, src_ld, dst, dst_ld);
-  } else {
-    for (ptrdiff_t i = 0; i < rows; ++i)
-      for (ptrdiff_t j = 0; j < n; ++j) dst[i * dst_ld + j] = src[i * src_ld + j];
-  }
+  copy_planes({1, rows, n, src, 0, src_ld, dst, 0, dst_ld});
 }
 
 // General matrices
@@ -252,12 +279,27 @@ struct Transposer {
   }
 };
 
+/// Five to seven rows where the destination's rows touch: blocks of 8 x 8, of which each stored row
+/// mends what is too much of the one before. Returns how many columns are done; four or more are
+/// left.
+ptrdiff_t short_columns([[maybe_unused]] ptrdiff_t rows, [[maybe_unused]] ptrdiff_t cols,
+                        [[maybe_unused]] const float* src, [[maybe_unused]] ptrdiff_t src_ld,
+                        [[maybe_unused]] float* dst, [[maybe_unused]] ptrdiff_t dst_ld) {
+  ptrdiff_t j = 0;
+  if constexpr (kLanes >= 8) {
+    if (rows <= 4 || rows >= 8 || dst_ld != rows) return 0;
+    for (; j + 12 <= cols; j += 8) move_block<8>(src + j, src_ld, rows, dst + j * rows, rows, 8);
+  }
+  return j;
+}
+
 void transpose(ptrdiff_t rows, ptrdiff_t cols, const float* src, ptrdiff_t src_ld, float* dst,
                ptrdiff_t dst_ld) {
   if ((rows == 1 && dst_ld == 1) || (cols == 1 && src_ld == 1)) {
     copy_rows(1, rows * cols, src, 0, dst, 0);
   } else if (rows >= 4 && cols >= 4) {
-    Transposer<kLanes>::run(rows, cols, src, src_ld, dst, dst_ld);
+    const ptrdiff_t done = short_columns(rows, cols, src, src_ld, dst, dst_ld);
+    Transposer<kLanes>::run(rows, cols - done, src + done, src_ld, dst + done * dst_ld, dst_ld);
   } else if (rows < 4 && rows <= cols) {
     if (rows == 1) few_rows<1>(cols, src, src_ld, dst, dst_ld);
     if (rows == 2) few_rows<2>(cols, src, src_ld, dst, dst_ld);
@@ -364,6 +406,10 @@ CONVPRIM_INLINE void copy_pieces(int valid, const float* src, float* dst) {
   if ((valid & 1) != 0) dst[at] = src[at];
 }
 
+[[maybe_unused]] CONVPRIM_INLINE P<16> join(P<8> a, P<8> b) {
+  return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+
 template <int L>
 CONVPRIM_INLINE void copy_lanes_by(ptrdiff_t rows, ptrdiff_t valid, const float* src,
                                    ptrdiff_t src_ld, float* dst, ptrdiff_t dst_ld) {
@@ -373,9 +419,8 @@ CONVPRIM_INLINE void copy_lanes_by(ptrdiff_t rows, ptrdiff_t valid, const float*
       // Two rows of half a vector are one where they touch.
       if (dst_ld == L) {
         for (; i + 2 <= rows; i += 2) {
-          const P<L> first = loadv<L>(src + i * src_ld), second = loadv<L>(src + (i + 1) * src_ld);
-          storev<2 * L>(dst + i * L, __builtin_shufflevector(first, second, 0, 1, 2, 3, 4, 5, 6, 7,
-                                                             8, 9, 10, 11, 12, 13, 14, 15));
+          storev<2 * L>(dst + i * L,
+                        join(loadv<L>(src + i * src_ld), loadv<L>(src + (i + 1) * src_ld)));
         }
       }
     }
@@ -397,6 +442,18 @@ CONVPRIM_INLINE void copy_lanes_by(ptrdiff_t rows, ptrdiff_t valid, const float*
   }
 }
 
+void join_halves(ptrdiff_t rows, const float* first, const float* second, float* dst,
+                 ptrdiff_t dst_ld) {
+  for (ptrdiff_t i = 0; i < rows; ++i, first += 8, second += 8, dst += dst_ld) {
+    if constexpr (kLanes == 16) {
+      storev<16>(dst, join(loadv<8>(first), loadv<8>(second)));
+    } else {
+      storev<8>(dst, loadv<8>(first));
+      storev<8>(dst + 8, loadv<8>(second));
+    }
+  }
+}
+
 void copy_lanes(ptrdiff_t rows, ptrdiff_t valid, ptrdiff_t lanes, const float* src,
                 ptrdiff_t src_ld, float* dst, ptrdiff_t dst_ld) {
   if (lanes == 8) {
@@ -409,6 +466,7 @@ void copy_lanes(ptrdiff_t rows, ptrdiff_t valid, ptrdiff_t lanes, const float* s
 }  // namespace
 
 extern const TransposeKernels kTranspose;
-const TransposeKernels kTranspose = {transpose, to_block, from_block, copy_rows, copy_lanes};
+const TransposeKernels kTranspose = {transpose,   to_block,   from_block, copy_rows,
+                                     copy_planes, copy_lanes, join_halves};
 
 }  // namespace convprim::kernels::CONVPRIM_KERNELS

@@ -21,10 +21,18 @@ struct TransposeKernels {
   /// Rows of n floats from one stride to another: dst[i*dst_ld + j] = src[i*src_ld + j].
   void (*copy_rows)(std::ptrdiff_t rows, std::ptrdiff_t n, const float* src, std::ptrdiff_t src_ld,
                     float* dst, std::ptrdiff_t dst_ld);
+  /// The same for the rows of several planes.
+  void (*copy_planes)(std::ptrdiff_t planes, std::ptrdiff_t rows, std::ptrdiff_t n,
+                      const float* src, std::ptrdiff_t src_plane, std::ptrdiff_t src_ld, float* dst,
+                      std::ptrdiff_t dst_plane, std::ptrdiff_t dst_ld);
   /// Rows of up to 16 floats, `valid` from the source and zeros up to `lanes`; valid is 0 to lanes,
   /// lanes is 8 or 16.
   void (*copy_lanes)(std::ptrdiff_t rows, std::ptrdiff_t valid, std::ptrdiff_t lanes,
                      const float* src, std::ptrdiff_t src_ld, float* dst, std::ptrdiff_t dst_ld);
+  /// Two blocks of 8 side by side: dst[i*dst_ld + j] = first[i*8 + j], dst[i*dst_ld + 8 + j] =
+  /// second[i*8 + j] for i < rows, j < 8.
+  void (*join_halves)(std::ptrdiff_t rows, const float* first, const float* second, float* dst,
+                      std::ptrdiff_t dst_ld);
 };
 
 }  // namespace convprim::kernels
