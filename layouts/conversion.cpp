@@ -135,8 +135,12 @@ void hwc_blocked(const Shape& s, const float* in, float* out, const ChannelSlice
       const Index valid = std::min(kB, s.c - c);
       const float* a = in + src.at(n, c, 0, 0) + first * src.w_stride;
       float* b = out + dst.at(n, c, 0, 0) + first * dst.w_stride;
-      if (!kToBlocked && kB == 8 && c + 16 <= s.c) {
-        k.join_halves(count, a, a + src.c_stride, b, dst.w_stride);
+      if (kB == 8 && c + 16 <= s.c) {  // two blocks at a time
+        if constexpr (kToBlocked) {
+          k.split_halves(count, a, src.w_stride, b, b + dst.c_stride);
+        } else {
+          k.join_halves(count, a, a + src.c_stride, b, dst.w_stride);
+        }
         c += kB;
         continue;
       }

@@ -244,7 +244,7 @@ TEST_CASE("copies of planes at the end of mapped memory") {
       }
 }
 
-TEST_CASE("two half blocks side by side") {
+TEST_CASE("two half blocks side by side, and back") {
   const auto& k = *kernels::active().transpose;
   for (std::ptrdiff_t rows : {1, 2, 3, 16, 17})
     for (std::ptrdiff_t gap : {0, 3, 16}) {
@@ -267,5 +267,9 @@ TEST_CASE("two half blocks side by side") {
         right = right && dst.data()[i] == want;
       }
       CHECK(right);
+      Guarded low(static_cast<std::size_t>(rows * 8)), high(static_cast<std::size_t>(rows * 8));
+      k.split_halves(rows, dst.data(), ld, low.data(), high.data());
+      CHECK(std::equal(low.data(), low.data() + rows * 8, first.data()));
+      CHECK(std::equal(high.data(), high.data() + rows * 8, second.data()));
     }
 }

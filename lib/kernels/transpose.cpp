@@ -454,6 +454,23 @@ void join_halves(ptrdiff_t rows, const float* first, const float* second, float*
   }
 }
 
+void split_halves(ptrdiff_t rows, const float* src, ptrdiff_t src_ld, float* first, float* second) {
+  ptrdiff_t i = 0;
+  if constexpr (kLanes == 16) {
+    for (; i + 2 <= rows; i += 2, src += 2 * src_ld, first += 16, second += 16) {
+      const P<16> a = loadv<16>(src), b = loadv<16>(src + src_ld);
+      storev<16>(first, __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20,
+                                                21, 22, 23));
+      storev<16>(second, __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27,
+                                                 28, 29, 30, 31));
+    }
+  }
+  for (; i < rows; ++i, src += src_ld, first += 8, second += 8) {
+    storev<8>(first, loadv<8>(src));
+    storev<8>(second, loadv<8>(src + 8));
+  }
+}
+
 void copy_lanes(ptrdiff_t rows, ptrdiff_t valid, ptrdiff_t lanes, const float* src,
                 ptrdiff_t src_ld, float* dst, ptrdiff_t dst_ld) {
   if (lanes == 8) {
@@ -466,7 +483,7 @@ void copy_lanes(ptrdiff_t rows, ptrdiff_t valid, ptrdiff_t lanes, const float* s
 }  // namespace
 
 extern const TransposeKernels kTranspose;
-const TransposeKernels kTranspose = {transpose,   to_block,   from_block, copy_rows,
-                                     copy_planes, copy_lanes, join_halves};
+const TransposeKernels kTranspose = {transpose,   to_block,   from_block,  copy_rows,
+                                     copy_planes, copy_lanes, join_halves, split_halves};
 
 }  // namespace convprim::kernels::CONVPRIM_KERNELS

@@ -33,6 +33,9 @@ struct TransposeKernels {
   /// second[i*8 + j] for i < rows, j < 8.
   void (*join_halves)(std::ptrdiff_t rows, const float* first, const float* second, float* dst,
                       std::ptrdiff_t dst_ld);
+  /// And back.
+  void (*split_halves)(std::ptrdiff_t rows, const float* src, std::ptrdiff_t src_ld, float* first,
+                       float* second);
 };
 
 }  // namespace convprim::kernels
