@@ -1,5 +1,6 @@
 // selector: from a network file to the fastest plan for this machine, and its run.
 #include <fmt/format.h>
+#include <fnmatch.h>
 
 #include <CLI/CLI.hpp>
 #include <cmath>
@@ -18,6 +19,7 @@
 #include "convprim/error.hpp"
 #include "convprim/executable.hpp"
 #include "convprim/import.hpp"
+#include "convprim/layer.hpp"
 #include "convprim/select.hpp"
 #include "selector/printable.hpp"
 #include "selector/report.hpp"
@@ -54,6 +56,23 @@ Family family_of(const std::string& text) {
   throw Error(fmt::format("'{}' is no family of primitives: use {}", text, all));
 }
 
+/// The primitives and layer implementations that --exclude names, by a name or a pattern.
+std::vector<std::string> excluded_by(const std::string& pattern) {
+  std::vector<std::string> names;
+  const auto add = [&](std::string_view name) {
+    if (fnmatch(pattern.c_str(), std::string(name).c_str(), 0) == 0) names.emplace_back(name);
+  };
+  for (const Primitive* p : primitives()) add(p->name);
+  for (const LayerImpl* impl : layer_impls()) add(impl->name);
+  if (names.empty()) {
+    throw Error(fmt::format(
+        "--exclude {}: no such primitive or layer implementation; --list-primitives names the "
+        "primitives, a report's plan the others",
+        pattern));
+  }
+  return names;
+}
+
 Filter filter_of(const Settings& settings) {
   Filter filter;
   if (std::isnan(settings.max_error)) throw Error("--max-error nan: give a number, such as 1e-5");
@@ -61,11 +80,8 @@ Filter filter_of(const Settings& settings) {
   for (const std::string& f : settings.families) filter.families.push_back(family_of(f));
   for (const std::string& f : settings.exclude_families)
     filter.exclude_families.push_back(family_of(f));
-  for (const std::string& p : settings.exclude) {
-    if (find_primitive(p) == nullptr)
-      throw Error(
-          fmt::format("--exclude {}: no such primitive; --list-primitives names them all", p));
-    filter.exclude.push_back(p);
+  for (const std::string& pattern : settings.exclude) {
+    for (std::string& name : excluded_by(pattern)) filter.exclude.push_back(std::move(name));
   }
   for (const std::string& f : settings.force) filter.force.push_back(parse_force(f));
   if (!settings.max_workspace.empty())
@@ -279,10 +295,14 @@ int main(int argc, char** argv) {
       ->delimiter(',');
   app.add_option("--exclude-family", settings.exclude_families, "no primitives of these families")
       ->delimiter(',');
-  app.add_option("--exclude", settings.exclude, "not these primitives")->delimiter(',');
+  app.add_option(
+         "--exclude", settings.exclude,
+         "not the primitives or layer implementations of these names; '*-fixed24': all whose "
+         "weights are kept in 24 bits")
+      ->delimiter(',');
   app.add_option("--max-error", settings.max_error,
-                 "leave out primitives that may be off by more than this, relative to an output's "
-                 "sum of |x*w|")
+                 "leave out implementations that may be off by more than this, relative to an "
+                 "output's sum of |x*w|")
       ->check(CLI::Range(1e-9, 1.0));
   app.add_option("--force", settings.force,
                  "LAYER=PRIMITIVE: this layer by this implementation, named as in the report; "

@@ -42,6 +42,14 @@ Rule rule_of(const Filter& filter, const Primitive& p) {
   return Rule::none;
 }
 
+/// The same for a layer that is no convolution. No limit leaves out what is as exact as a float
+/// sum.
+Rule rule_of(const Filter& filter, const LayerImpl& impl) {
+  if (contains(filter.exclude, impl.name)) return Rule::exclude;
+  const bool rough = impl.error_scale > 1 && impl.error_scale * kErrorUnit > filter.max_error;
+  return rough ? Rule::max_error : Rule::none;
+}
+
 bool limits_memory(const Filter& filter) {
   return filter.max_workspace != kNoLimit || filter.max_memory != kNoLimit;
 }
@@ -129,7 +137,7 @@ std::vector<Candidate> candidates(const Network& net, LayerId id, const Filter& 
          .out = impl->out,
          .key = {CostKind::layer, problem_text, std::string(impl->name), sweep},
          .name = std::string(impl->name)},
-        why != nullptr ? Rule::shape : Rule::none, why);
+        why != nullptr ? Rule::shape : rule_of(filter, *impl), why);
   }
   const auto* concat = std::get_if<ConcatOp>(&layer.op);
   if (concat != nullptr && concat->axis == 1) {

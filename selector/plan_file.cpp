@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "convprim/cpu.hpp"
 #include "convprim/error.hpp"
@@ -34,6 +36,22 @@ std::string json_list(const List& list) {
 
 /// Few digits, so that what is read back is written the same.
 std::string ms(double seconds) { return fmt::format("{:.6g}", seconds * 1e3); }
+
+/// What the costs in the file add up to, whatever their order: a plan that was loaded says the
+/// same.
+double written_total(const Plan& plan) {
+  std::vector<double> costs;
+  const auto add = [&](double seconds) {
+    const std::string text = ms(seconds);
+    double written = 0;
+    std::from_chars(text.data(), text.data() + text.size(), written);
+    costs.push_back(written * 1e-3);
+  };
+  for (const PlanLayer& l : plan.layers) add(l.seconds);
+  for (const PlanConversion& c : plan.conversions) add(c.seconds);
+  std::sort(costs.begin(), costs.end());
+  return std::accumulate(costs.begin(), costs.end(), 0.0);
+}
 
 /// What a layer asks of its implementation.
 std::string problem_text(const Network& net, LayerId id) {
@@ -315,8 +333,7 @@ class Loader {
       return reader_.seconds(reader_.member(j, key, "predicted"), key, "predicted");
     };
     seconds("total_ms");
-    for (const PlanLayer& l : plan.layers) plan.solver.objective_seconds += l.seconds;
-    for (const PlanConversion& c : plan.conversions) plan.solver.objective_seconds += c.seconds;
+    plan.solver.objective_seconds = written_total(plan);
     plan.solver.lower_bound_seconds = seconds("lower_bound_ms");
     const Json& proven = reader_.member(j, "proven_optimal", "predicted");
     if (!proven.is_boolean()) reader_.fail("predicted: \"proven_optimal\" is not true or false");
@@ -363,6 +380,7 @@ std::string save_plan(const Plan& plan, const Network& net) {
     layers.push_back(layer_line(net, plan, id));
   const Machine& m = plan.machine;
   const SolverReport& s = plan.solver;
+  const double total = written_total(plan);
   std::string text = fmt::format("{{\n\"schema\": {},\n", kPlanSchema);
   text += fmt::format("\"network\": {{\"name\": {}, \"file\": {}, \"fingerprint\": \"{}\"}},\n",
                       json_text(plan.network), json_text(plan.file), fingerprint(net));
@@ -371,7 +389,7 @@ std::string save_plan(const Plan& plan, const Network& net) {
                   json_text(m.cpu), json_text(m.isa), m.threads, json_text(m.version));
   text += fmt::format(
       "\"predicted\": {{\"total_ms\": {}, \"lower_bound_ms\": {}, \"proven_optimal\": {}}},\n",
-      ms(s.objective_seconds), ms(s.lower_bound_seconds), s.proven_optimal);
+      ms(total), ms(std::min(s.lower_bound_seconds, total)), s.proven_optimal);
   text += fmt::format("\"layers\": [\n{}\n],\n", fmt::join(layers, ",\n"));
   const auto chains = chain_lines(net, plan);
   text += fmt::format("\"conversions\": [{}{}]\n}}\n", chains.empty() ? "" : "\n",

@@ -402,13 +402,102 @@ TEST_CASE("fully connected") {
       op.m = m;
       Case c{op, {s}};
       c.linear = kLinear;
-      const int rows = s.h == 1 && s.w == 1 ? 1 : 5;
+      const int rows = s.h == 1 && s.w == 1 ? 2 : 10;
       check_all(c, rows, rows);
       op.bias = false;
       op.lo = 0;
       op.hi = 1;
       c.op = op;
       check_all(c, rows, rows);
+    }
+  }
+}
+
+TEST_CASE("24-bit weights are used where they are as good as promised, and floats elsewhere") {
+  if (!isa_usable()) return;
+  const Shape in{1, 100, 3, 3};
+  constexpr Index kOutputs = 64, kSum = 900;
+  constexpr std::size_t kOdd = 5 * kSum;  // of output 5
+  InnerProductOp op;
+  op.m = kOutputs;
+  const LayerImpl *plain = find_layer_impl("fc-hwc"), *fixed = find_layer_impl("fc-hwc-fixed24");
+  REQUIRE(plain != nullptr);
+  REQUIRE(fixed != nullptr);
+  CHECK(fixed->error_scale > plain->error_scale);
+
+  struct Weights {
+    const char* what;
+    bool fixed;
+    void (*fix)(std::vector<float>&);
+  };
+  for (const Weights& w : {
+           Weights{"as drawn", true, [](std::vector<float>&) {}},
+           Weights{"one of 30", true, [](std::vector<float>& v) { v[kOdd] = 30; }},
+           Weights{"one of 5000", false, [](std::vector<float>& v) { v[kOdd] = -5000; }},
+           Weights{"one in all", false,
+                   [](std::vector<float>& v) {
+                     std::fill_n(v.begin() + kOdd, kSum, 0.0F);
+                     v[kOdd + 1] = 1;
+                   }},
+           Weights{"none in one output", true,
+                   [](std::vector<float>& v) { std::fill_n(v.begin() + kOdd, kSum, 0.0F); }},
+           Weights{"almost the next power of two", true,
+                   [](std::vector<float>& v) { v[kOdd] = -0x1.fffffep0F; }},
+           Weights{"infinity", false, [](std::vector<float>& v) { v[kOdd] = INFINITY; }},
+           Weights{"NaN", false, [](std::vector<float>& v) { v[kOdd] = NAN; }},
+           Weights{"tiny", false,
+                   [](std::vector<float>& v) {
+                     for (float& x : v) x *= 0x1p-100F;
+                   }},
+           Weights{"small", true,
+                   [](std::vector<float>& v) {
+                     for (float& x : v) x *= 0x1p-60F;
+                   }},
+           Weights{"huge", false,
+                   [](std::vector<float>& v) {
+                     for (float& x : v) x *= 0x1p100F;
+                   }},
+       }) {
+    INFO(w.what);
+    Case c{op, {in}};
+    Solved s = solve(c, 7);
+    std::vector<float> v = *s.net.layers.back().blobs[0].data;
+    w.fix(v);
+    s.net.layers.back().blobs[0].data = std::make_shared<const std::vector<float>>(v);
+    s.problem.blobs = s.net.layers.back().blobs;
+    const auto floats = plain->prepare(s.problem), bits = fixed->prepare(s.problem);
+    // A quarter of the weights less, a scale for each output more.
+    CHECK(bits->packed_bytes() == floats->packed_bytes() - (w.fixed ? kOutputs * (kSum - 4) : 0));
+
+    const auto want = evaluate_reference(s.net, s.inputs, 1)[0];
+    std::vector<double> scale(kOutputs, 0);
+    for (std::size_t j = 0; j < scale.size(); ++j) {
+      for (std::size_t k = 0; k < kSum; ++k)
+        scale[j] +=
+            std::abs(static_cast<double>(s.inputs[0][k]) * static_cast<double>(v[j * kSum + k]));
+      scale[j] += std::abs(static_cast<double>((*s.problem.blobs[1].data)[j]));
+    }
+    Buffer x(kSum), y(kOutputs);
+    const Strides st = strides(Layout::hwc, in);
+    for_elements(st, in, [&](std::size_t i, std::size_t at) { x[at] = s.inputs[0][i]; });
+    const float* inputs[] = {x.data()};
+    float* outputs[] = {y.data()};
+    LayerArgs args;
+    args.in = inputs;
+    args.out = outputs;
+    bits->run(args);
+    // Weights as drawn are rounded no more than a float sum is.
+    const double promised = static_cast<double>(fixed->error_scale) * kErrorUnit;
+    const double error = std::string_view(w.what) == "as drawn" ? 6 * 0x1p-24 : promised;
+    for (std::size_t j = 0; j < scale.size(); ++j) {
+      CAPTURE(j);
+      const double out = static_cast<double>(y[j]);
+      if (!std::isfinite(want[j])) {
+        CHECK(std::isnan(want[j]) == std::isnan(out));
+        CHECK_FALSE(std::isfinite(out));
+      } else {
+        CHECK(std::abs(out - want[j]) <= error * scale[j]);
+      }
     }
   }
 }

@@ -89,7 +89,7 @@ std::vector<float> output(const Network& net, const Plan& plan) {
 TEST_CASE("a plan is the same after saving and loading, and so is what it computes") {
   const Network net = optimised(kSmallNet);
   bool sliced = false, converted = false;
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     CAPTURE(seed);
     const Plan plan = plan_of(net, seed, 1 + static_cast<int>(seed % 2));
     const std::string text = save_plan(plan, net);

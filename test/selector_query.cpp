@@ -258,6 +258,36 @@ TEST_CASE("an error limit leaves out the primitives that exceed it") {
   CHECK_FALSE(filter.allows(*rough));
 }
 
+TEST_CASE("error limits and exclusions hold for fully connected layers") {
+  const Network net = prepare(R"(
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 16 dim: 4 dim: 4 } } }
+layer { name: "f" type: "InnerProduct" bottom: "data" top: "f" inner_product_param { num_output: 10 } }
+)");
+  const auto chosen = [&](const Filter& filter) {
+    std::vector<std::string> names;
+    for (const Choice& c : choices(net, 1, filter)) names.push_back(c.key.implementation);
+    return names;
+  };
+  const auto has = [](const std::vector<std::string>& all, const char* name) {
+    return std::find(all.begin(), all.end(), name) != all.end();
+  };
+  const auto all = chosen({});
+  CHECK(has(all, "fc-hwc"));
+  CHECK(has(all, "fc-hwc-fixed24"));
+  Filter filter;
+  filter.max_error = kErrorUnit;
+  const auto exact = chosen(filter);
+  CHECK(has(exact, "fc-hwc"));
+  CHECK_FALSE(has(exact, "fc-hwc-fixed24"));
+  filter.max_error = kErrorUnit / 100;  // floats are taken whatever the limit
+  CHECK(chosen(filter) == exact);
+  filter = {};
+  filter.exclude = {"fc-hwc"};
+  const auto others = chosen(filter);
+  CHECK(others.size() == all.size() - 1);
+  CHECK_FALSE(has(others, "fc-hwc"));
+}
+
 TEST_CASE("a filter that leaves nothing names the layer") {
   const Network net = prepare(kBranches);
   Filter filter;

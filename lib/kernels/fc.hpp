@@ -2,11 +2,21 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace convprim::kernels {
 
-/// A panel holds the weights of up to kFcVecs vectors of outputs: [k][vecs * lanes].
+/// How a panel holds the weights of up to kFcVecs vectors of outputs. The elements of the sum come
+/// in groups of kFcGroup, the last filled up with zeros; K is their number so filled.
+enum class FcWeights {
+  float32,  ///< floats, [K][vecs * lanes]
+  /// Fixed point of 24 bits with a scale for each output: three quarters of the bytes. Four weights
+  /// of an output are three words: each of the first three weights in the upper bits of its word,
+  /// the fourth in the words' low bytes, its highest byte first. [K / 4][vecs][3][lanes].
+  fixed24,
+};
 inline constexpr int kFcVecs = 4;
+inline constexpr int kFcGroup = 4;
 /// Images that one pass over a panel serves, at most.
 inline constexpr int kFcImages = 6;
 
@@ -14,8 +24,10 @@ inline constexpr int kFcImages = 6;
 struct FcPass {
   const float* x;         ///< first image's elements
   std::ptrdiff_t x_step;  ///< from one image to the next
-  const float* w;         ///< weights [k][vecs * lanes], one stream
-  std::ptrdiff_t k;
+  const void* w;          ///< weights of whole groups, one stream
+  std::ptrdiff_t k;  ///< elements of the sum; only the last pass of a panel ends within a group
+  /// Of fixed24: what a weight is a multiple of, times 2^-8, for each of vecs * lanes outputs.
+  const float* scale;
   const float* bias;  ///< added to the sums, vecs * lanes of them; null: add to what `out` holds
   float* out;
   std::ptrdiff_t out_step;  ///< from one image to the next
@@ -26,8 +38,10 @@ struct FcPass {
 struct FcKernels {
   /// Images that a pass serves best: register tiles have this height.
   int images;
-  /// The pass for [vecs - 1][images - 1].
-  void (*pass[kFcVecs][kFcImages])(const FcPass&);
+  /// The pass for [format][vecs - 1][images - 1].
+  void (*pass[2][kFcVecs][kFcImages])(const FcPass&);
+  /// q = w * per_unit, of a magnitude of 2^23 at most, rounded to 24 bits; n a multiple of 16.
+  void (*to_fixed24)(const float* w, std::ptrdiff_t n, float per_unit, std::int32_t* q);
 };
 
 }  // namespace convprim::kernels

@@ -60,6 +60,9 @@ struct LayerImpl {
   /// Packs the weights of a problem that is not rejected.
   std::unique_ptr<PreparedLayer> (*prepare_fn)(const LayerImpl&, const LayerProblem&);
   const void* params = nullptr;  ///< the implementation's own columns of the row
+  /// Largest error, in kErrorUnit (primitive.hpp), relative to each output's sum of |x*w|; of
+  /// implementations that sum products, whose weights they may keep in fewer bits.
+  float error_scale = 1;
 
   /// nullptr if this row computes the problem, which must be of its kind, else one clause that says
   /// why not.

@@ -23,13 +23,14 @@ struct Forced {
 
 inline constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
-/// What may be chosen. All rules but the last three speak of convolutions only.
+/// What may be chosen. The families are those of convolutions.
 struct Filter {
   std::vector<Family> families = {};          ///< only these; empty: all
   std::vector<Family> exclude_families = {};  ///< not these
-  std::vector<std::string> exclude = {};      ///< not the primitives of these names
+  std::vector<std::string> exclude = {};      ///< not primitives or layer implementations so named
   /// Largest error allowed, relative to each output's sum of |x*w|: leaves out primitives whose
-  /// error_scale * kErrorUnit is larger.
+  /// error_scale * kErrorUnit is larger, and other layers' implementations for which it is larger
+  /// and that are less exact than a float sum.
   double max_error = std::numeric_limits<double>::infinity();
   std::vector<Forced> force = {};        ///< these layers by these implementations
   std::size_t max_workspace = kNoLimit;  ///< bytes of scratch memory that one layer may ask for
