@@ -20,8 +20,8 @@ void list(const std::string& file) {
              "newest", "CPU");
   for (const MachineCosts& m : machines_in(read_costs(file))) {
     fmt::print("{:<40} {:>7} {:>7} {:>9}  {:<19}  {}, {}, convprim {}\n", host_id(m.machine),
-               m.machine.threads, m.costs, m.set_aside, m.newest, m.machine.cpu, m.machine.isa,
-               m.machine.version);
+               m.machine.threads, m.costs, m.set_aside, m.newest, m.machine.cpu_and_place(),
+               m.machine.isa, m.machine.version);
   }
 }
 

@@ -236,7 +236,8 @@ int run(const Settings& settings) {
     Executable::Context context = executable->make_context();
     report.start.prepare = laps.next();
     const auto inputs = tensors.fill(*executable, context, settings.seed);
-    if (settings.runs > 0) report.times = measure_runs(*executable, context, settings.runs);
+    if (settings.runs > 0)
+      report.times = measure_runs(*executable, context, settings.runs, plan->machine);
     if (settings.runs == 0 && (settings.verify || settings.tensors.any())) executable->run(context);
     if (settings.verify)
       report.verification = verify(original, inputs, *executable, context, available_cpus());

@@ -1,9 +1,12 @@
 #include "machine.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <vector>
 
 #include "buffer.hpp"
+#include "convprim/cpu.hpp"
 #include "kernels/kernels.hpp"
 #include "threads.hpp"
 
@@ -53,6 +56,49 @@ double read_bandwidth(int threads, std::size_t bytes) {
     best = std::max(best, static_cast<double>(bytes) / t);
   }
   return best;
+}
+
+double handoff_seconds(int threads) {
+  constexpr int kTrips = 10, kRounds = 30;  // the best round counts: another program may interfere
+  constexpr int kPartners = 16;
+  if (threads <= 1 || threads > available_cpus()) return 0;
+  struct alignas(128) Line {
+    std::atomic<int> trips = 0;  // 2 i - 1 on its way there the i-th time, 2 i on its way back
+  };
+  std::vector<Line> lines(static_cast<std::size_t>(threads));
+  double most = 0;
+  parallel(threads, [&](int thread, int team) {
+    const int partners = std::min(team - 1, kPartners);
+    const auto partner = [&](int i) { return 1 + i * (team - 1) / partners; };
+    if (thread == 0) {
+      for (int i = 0; i < partners; ++i) {
+        std::atomic<int>& line = lines[static_cast<std::size_t>(partner(i))].trips;
+        double best = 1;
+        for (int round = 0, at = 0; round < kRounds; ++round) {
+          const double t = seconds([&] {
+            for (int trip = 0; trip < kTrips; ++trip, at += 2) {
+              line.store(at + 1, std::memory_order_release);
+              while (line.load(std::memory_order_acquire) != at + 2) {
+              }
+            }
+          });
+          best = std::min(best, t / kTrips);
+        }
+        most = std::max(most, best);
+      }
+      return;
+    }
+    for (int i = 0; i < partners; ++i) {
+      if (partner(i) != thread) continue;
+      std::atomic<int>& line = lines[static_cast<std::size_t>(thread)].trips;
+      for (int at = 0; at < 2 * kTrips * kRounds; at += 2) {
+        while (line.load(std::memory_order_acquire) != at + 1) {
+        }
+        line.store(at + 2, std::memory_order_release);
+      }
+    }
+  });
+  return most;
 }
 
 }  // namespace convprim

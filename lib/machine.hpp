@@ -1,4 +1,5 @@
-// What the machine can do at best, measured: the yardsticks of the benches.
+// What the machine can do, measured: the yardsticks of the benches, and how far apart its threads
+// are.
 #pragma once
 
 #include <cstddef>
@@ -11,5 +12,11 @@ double peak_flops(int threads);
 
 /// Bytes/s that `threads` cores read from a buffer of that size, streamed repeatedly.
 double read_bandwidth(int threads, std::size_t bytes);
+
+/// Seconds that a cache line takes from the first of a team's threads to another and back, the most
+/// of all others (of 16 of them in a larger team): tens of ns within a cache that they share,
+/// hundreds between chips. 0 where there are not as many processors as threads, or one. Takes
+/// a few tens of us for each.
+double handoff_seconds(int threads);
 
 }  // namespace convprim

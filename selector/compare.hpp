@@ -23,6 +23,8 @@ struct Comparison {
   double predicted_base = 0, base = 0;  ///< of the first bar, sum2d; 0 if there is none
   int rounds = 0;
   int disturbed = 0;  ///< runs taken again because other programs took part of their time
+  int moved = 0;      ///< rounds taken again because the threads lay elsewhere than for the costs
+  bool in_place = true;  ///< whether the last round was taken where they lay for the costs
 };
 
 /// Runs each strategy of strategy_choices() and the plan itself in turns: in each of `rounds`

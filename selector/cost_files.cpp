@@ -49,7 +49,8 @@ class Columns {
     return text(get(row, name));
   }
   Machine machine(const Row& row) const {
-    Machine m{get_text(row, "cpu"), get_text(row, "isa"), get_text(row, "version"), 1};
+    Machine m{"", get_text(row, "isa"), get_text(row, "version")};
+    m.set_cpu_and_place(get_text(row, "cpu"));
     if (const auto* threads = std::get_if<std::int64_t>(&get(row, "threads")))
       m.threads = static_cast<int>(*threads);
     return m;
@@ -340,7 +341,7 @@ std::string host_id(const Machine& machine) {
   }
   if (id.empty() || id.back() != '-') id += '-';
   std::uint32_t hash = 2166136261U;  // FNV-1a
-  for (const std::string& part : {machine.cpu, machine.isa, machine.version}) {
+  for (const std::string& part : {machine.cpu_and_place(), machine.isa, machine.version}) {
     for (char c : part + '\n') hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
   }
   return fmt::format("{}{}-{:08x}", id, machine.isa, hash);

@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 #include <sqlite3.h>
 
+#include <algorithm>
+#include <charconv>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <thread>
+#include <vector>
 
 #include "convprim/cpu.hpp"
 #include "convprim/error.hpp"
@@ -48,11 +52,34 @@ struct Finalize {
 using Db = std::unique_ptr<sqlite3, CloseDb>;
 using Statement = std::unique_ptr<sqlite3_stmt, Finalize>;
 
+constexpr std::string_view kPlaceBegin = ", threads ", kPlaceEnd = " ns apart";
+constexpr double kSamePlace = 2;  // distances within this factor are one
+
+/// How many times as long the longer of two distances is.
+double ratio(double a, double b) { return std::max(a, b) / std::min(a, b); }
+
 }  // namespace
 
 Machine Machine::here(int threads) {
   return {cpu_name(), std::string(name(convprim::isa())), std::string(convprim::version()),
           threads};
+}
+
+std::string Machine::cpu_and_place() const {
+  return apart_ns > 0 ? fmt::format("{}{}{}{}", cpu, kPlaceBegin, apart_ns, kPlaceEnd) : cpu;
+}
+
+void Machine::set_cpu_and_place(const std::string& text) {
+  cpu = text;
+  apart_ns = 0;
+  const std::size_t begin = text.rfind(kPlaceBegin);
+  if (begin == std::string::npos || !text.ends_with(kPlaceEnd)) return;
+  const char* const first = text.data() + begin + kPlaceBegin.size();
+  const char* const last = text.data() + text.size() - kPlaceEnd.size();
+  int ns = 0;
+  if (const auto r = std::from_chars(first, last, ns); r.ptr != last || ns <= 0) return;
+  cpu.resize(begin);
+  apart_ns = ns;
 }
 
 struct CostStore::Impl {
@@ -172,7 +199,31 @@ struct CostStore::Impl {
     run("COMMIT", "cannot be written");
   }
 
+  /// Distances at which costs in the file were taken.
+  std::vector<int> places() const {
+    sqlite3_stmt* raw = nullptr;
+    if (sqlite3_prepare_v2(db.get(),
+                           "SELECT DISTINCT cpu FROM costs WHERE isa=? AND version=? AND threads=?",
+                           -1, &raw, nullptr) != SQLITE_OK) {
+      fail("cannot be read");
+    }
+    const Statement statement(raw);
+    sqlite3_bind_text(raw, 1, machine.isa.c_str(), -1, SQLITE_STATIC);
+    sqlite3_bind_text(raw, 2, machine.version.c_str(), -1, SQLITE_STATIC);
+    sqlite3_bind_int(raw, 3, machine.threads);
+    std::vector<int> all;
+    int status = 0;
+    while ((status = sqlite3_step(raw)) == SQLITE_ROW) {
+      Machine m;
+      m.set_cpu_and_place(reinterpret_cast<const char*>(sqlite3_column_text(raw, 0)));
+      if (m.cpu == machine.cpu && m.apart_ns > 0) all.push_back(m.apart_ns);
+    }
+    if (status != SQLITE_DONE) fail("cannot be read");
+    return all;
+  }
+
   void load() {
+    costs.clear();
     sqlite3_stmt* raw = nullptr;
     if (sqlite3_prepare_v2(db.get(),
                            "SELECT kind, problem, implementation, sweep, seconds, runs, stage, "
@@ -184,7 +235,8 @@ struct CostStore::Impl {
       fail("has not the tables of a cost file");
     }
     const Statement statement(raw);
-    sqlite3_bind_text(raw, 1, machine.cpu.c_str(), -1, SQLITE_STATIC);
+    const std::string cpu = machine.cpu_and_place();
+    sqlite3_bind_text(raw, 1, cpu.c_str(), -1, SQLITE_STATIC);
     sqlite3_bind_text(raw, 2, machine.isa.c_str(), -1, SQLITE_STATIC);
     sqlite3_bind_text(raw, 3, machine.version.c_str(), -1, SQLITE_STATIC);
     sqlite3_bind_int(raw, 4, machine.threads);
@@ -232,7 +284,8 @@ void CostStore::put(const CostKey& key, const Cost& cost) {
   sqlite3_bind_text(s, 3, key.implementation.c_str(), -1, SQLITE_STATIC);
   sqlite3_bind_int(s, 4, key.sweep);
   sqlite3_bind_int(s, 5, m.threads);
-  sqlite3_bind_text(s, 6, m.cpu.c_str(), -1, SQLITE_STATIC);
+  const std::string cpu = m.cpu_and_place();
+  sqlite3_bind_text(s, 6, cpu.c_str(), -1, SQLITE_STATIC);
   sqlite3_bind_text(s, 7, m.isa.c_str(), -1, SQLITE_STATIC);
   sqlite3_bind_text(s, 8, m.version.c_str(), -1, SQLITE_STATIC);
   sqlite3_bind_double(s, 9, cost.seconds);
@@ -249,6 +302,22 @@ void CostStore::put(const CostKey& key, const Cost& cost) {
   sqlite3_reset(s);
   if (status != SQLITE_DONE) impl_->fail("cannot be written");
   impl_->costs[key] = cost;
+}
+
+bool CostStore::place(double handoff) {
+  const double ns = handoff * 1e9;
+  Machine& m = impl_->machine;
+  if (m.threads <= 1 || !(ns > 0)) return false;
+  int nearest = m.apart_ns;
+  for (int known : impl_->places()) {
+    if (nearest == 0 || ratio(known, ns) < ratio(nearest, ns)) nearest = known;
+  }
+  if (nearest == 0 || ratio(nearest, ns) > kSamePlace)
+    nearest = std::max(1, static_cast<int>(std::lround(ns)));
+  if (nearest == m.apart_ns) return false;
+  m.apart_ns = nearest;
+  impl_->load();
+  return true;
 }
 
 void CostStore::refresh() { impl_->load(); }

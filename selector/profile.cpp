@@ -24,6 +24,7 @@
 #include "reference.hpp"
 #include "selector/candidates.hpp"
 #include "selector/measure_lock.hpp"
+#include "selector/placement.hpp"
 #include "selector/stopwatch.hpp"
 #include "threads.hpp"
 
@@ -38,7 +39,8 @@ constexpr double kRefineSeconds = 0.08;  // and of a refined one, for each candi
 
 constexpr std::size_t kWorkspaceLimit = std::size_t{2} << 30;  // more: not measured, never chosen
 
-constexpr int kTries = 5;  // repetitions of a run that other programs disturbed
+constexpr int kTries = 5;       // repetitions of a run that other programs disturbed
+constexpr int kMostMoves = 50;  // of the threads, after which it does not matter where they lie
 
 using Clock = std::chrono::steady_clock;
 
@@ -319,22 +321,48 @@ class Profiler {
 
   ProfileReport run(const std::vector<Group>& groups) {
     const auto start = Clock::now();
+    store_.place(threads_apart(store_.machine().threads));
     MeasureLock lock(store_.path());
-    if (lacks_something(groups)) wait_for(lock);
-    for (const Group& group : groups) {
-      progress_.total += group.tasks.size();
-      for (const Task& task : group.tasks) {
-        if (!store_.find(task.key)) work_left_ += task.work;
+    std::size_t measured_elsewhere = 0;
+    for (;;) {
+      if (lacks_something(groups)) wait_for(lock);
+      measured_elsewhere = progress_.measured;
+      progress_.total = progress_.done = 0;
+      work_left_ = 0;
+      for (const Group& group : groups) {
+        progress_.total += group.tasks.size();
+        for (const Task& task : group.tasks) {
+          if (!store_.find(task.key)) work_left_ += task.work;
+        }
+      }
+      try {
+        for (const Group& group : groups) measure(group);
+        break;
+      } catch (const Moved&) {
       }
     }
-    for (const Group& group : groups) measure(group);
     progress_.now.clear();
     progress_.seconds_left = 0;
     if (report_) report_(progress_);
-    return {progress_.measured, progress_.done - progress_.measured, since(start), disturbed_};
+    const std::size_t measured_here = progress_.measured - measured_elsewhere;
+    return {progress_.measured, progress_.done - measured_here, since(start), disturbed_, moves_};
   }
 
  private:
+  /// The threads lie elsewhere: other costs are wanted.
+  struct Moved {};
+
+  /// Keeps a cost if the threads still lie where they did; else turns to the costs for where they
+  /// lie now and throws Moved. After many moves they are taken as they come.
+  void keep(const Task& task, const Cost& cost) {
+    if (moves_ < kMostMoves && !in_place(store_.machine()) &&
+        store_.place(threads_apart(store_.machine().threads))) {
+      ++moves_;
+      throw Moved{};
+    }
+    store_.put(task.key, cost);
+  }
+
   bool lacks_something(const std::vector<Group>& groups) const {
     return std::any_of(groups.begin(), groups.end(), [&](const Group& group) {
       return std::any_of(group.tasks.begin(), group.tasks.end(), [&](const Task& task) {
@@ -423,7 +451,7 @@ class Profiler {
       }
     }
     cost.sizes = subject->sizes();
-    store_.put(task.key, cost);
+    keep(task, cost);
     return cost.seconds;
   }
 
@@ -464,8 +492,8 @@ class Profiler {
       }
     }
     for (std::size_t i = 0; i < tasks.size(); ++i) {
-      store_.put(tasks[i]->key, {median(runs[i]), static_cast<int>(runs[i].size()),
-                                 Cost::Stage::refined, subjects[i]->sizes()});
+      keep(*tasks[i], {median(runs[i]), static_cast<int>(runs[i].size()), Cost::Stage::refined,
+                       subjects[i]->sizes()});
     }
   }
 
@@ -476,7 +504,7 @@ class Profiler {
   // What an emulator takes depends on no cache, means little, and lasts long: one run each.
   const bool rough_ = emulated();
   Progress progress_;
-  int disturbed_ = 0;
+  int disturbed_ = 0, moves_ = 0;
   double work_left_ = 0, work_done_ = 0, seconds_spent_ = 0;
 };
 

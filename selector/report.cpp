@@ -15,6 +15,7 @@
 #include "convprim/error.hpp"
 #include "convprim/reference.hpp"
 #include "selector/candidates.hpp"
+#include "selector/placement.hpp"
 #include "selector/printable.hpp"
 #include "selector/report_parts.hpp"
 #include "selector/stopwatch.hpp"
@@ -142,7 +143,8 @@ std::string strategies_text(const Plan& plan) {
 
 }  // namespace
 
-RunTimes measure_runs(const Executable& executable, Executable::Context& context, int runs) {
+RunTimes measure_runs(const Executable& executable, Executable::Context& context, int runs,
+                      const Machine& machine) {
   RunTimes times;
   times.runs = runs;
   executable.run(context);
@@ -151,15 +153,26 @@ RunTimes measure_runs(const Executable& executable, Executable::Context& context
   std::vector<std::vector<double>> steps(count);
   std::vector<double> all, pass(count);
   const int every = std::max(1, runs / kTimedPasses);
-  for (int i = 0; i < runs; ++i) {
-    all.push_back(undisturbed_seconds(
-        kTries, times.disturbed, [] {}, [&] { executable.run(context); }));
+  for (int i = 0; i < runs;) {
+    const double seconds = undisturbed_seconds(
+        kTries, times.disturbed, [] {}, [&] { executable.run(context); });
     // In between, so that both meet the same state of the machine.
-    if (i % every != 0) continue;
-    undisturbed_seconds(
-        kTries, times.disturbed, [] {}, [&] { executable.run_timed(context, pass.data()); });
-    for (std::size_t k = 0; k < count; ++k) steps[k].push_back(pass[k]);
+    const bool step_by_step = i % every == 0;
+    if (step_by_step) {
+      undisturbed_seconds(
+          kTries, times.disturbed, [] {}, [&] { executable.run_timed(context, pass.data()); });
+    }
+    times.in_place = in_place(machine);
+    if (!times.in_place && times.moved < runs) {
+      ++times.moved;
+      continue;
+    }
+    all.push_back(seconds);
+    for (std::size_t k = 0; step_by_step && k < count; ++k) steps[k].push_back(pass[k]);
+    ++i;
   }
+  if (machine.apart_ns > 0)
+    times.apart_ns = static_cast<int>(std::lround(threads_apart(machine.threads) * 1e9));
   times.median = median(all);
   times.min = *std::min_element(all.begin(), all.end());
   times.max = *std::max_element(all.begin(), all.end());
@@ -267,8 +280,10 @@ std::string table(const Report& report) {
         "needed");
   }
   line("");
-  line("{}: {}, {} thread{}, {}", plan.network.empty() ? plan.file : plan.network, plan.machine.cpu,
-       plan.machine.threads, plan.machine.threads == 1 ? "" : "s", plan.machine.isa);
+  line("{}: {}, {} thread{}{}, {}", plan.network.empty() ? plan.file : plan.network,
+       plan.machine.cpu, plan.machine.threads, plan.machine.threads == 1 ? "" : "s",
+       plan.machine.apart_ns > 0 ? fmt::format(" {} ns apart", plan.machine.apart_ns) : "",
+       plan.machine.isa);
   line(
       "passes: {} dropout and split layers removed, {} BatchNorm and Scale folded, {} activations "
       "and {} residual sums fused, {} dead layers dropped",
@@ -308,6 +323,17 @@ std::string table(const Report& report) {
         "predictions are better on a quiet machine",
         disturbed);
   }
+  if (report.profile.moves > 0) {
+    line("the system moved the threads nearer or farther apart {} times while costs were taken",
+         report.profile.moves);
+  }
+  if (report.times && !report.times->in_place) {
+    line(
+        "the threads lay {} ns apart when the network ran, and {} ns when its costs were taken: "
+        "the "
+        "prediction is for those; run again to plan for where they lie now",
+        report.times->apart_ns, plan.machine.apart_ns);
+  }
   out += memory_text(report);
   if (report.executable != nullptr) {
     const StartTimes& t = report.start;
@@ -336,11 +362,13 @@ std::string json(const Report& report) {
   Json j;
   j["schema"] = kReportSchema;
   j["network"] = {{"name", plan.network}, {"file", plan.file}};
-  j["machine"] = {{"cpu", plan.machine.cpu},
-                  {"isa", plan.machine.isa},
-                  {"emulated", plan.machine.cpu.ends_with(kEmulatedSuffix)},
-                  {"threads", plan.machine.threads},
-                  {"version", plan.machine.version}};
+  j["machine"] = {
+      {"cpu", plan.machine.cpu},
+      {"isa", plan.machine.isa},
+      {"emulated", plan.machine.cpu.ends_with(kEmulatedSuffix)},
+      {"threads", plan.machine.threads},
+      {"apart_ns", plan.machine.apart_ns > 0 ? Json(plan.machine.apart_ns) : Json(nullptr)},
+      {"version", plan.machine.version}};
   j["solver"] = {{"objective_ms", ms(s.objective_seconds)},
                  {"lower_bound_ms", ms(s.lower_bound_seconds)},
                  {"proven_optimal", s.proven_optimal},
@@ -385,7 +413,10 @@ std::string json(const Report& report) {
                         {"min", ms(t.min)},
                         {"max", ms(t.max)},
                         {"runs", t.runs},
-                        {"disturbed", t.disturbed}};
+                        {"disturbed", t.disturbed},
+                        {"moved", t.moved},
+                        {"apart_ns", t.apart_ns > 0 ? Json(t.apart_ns) : Json(nullptr)},
+                        {"in_place", t.in_place}};
   }
   j["strategies"] = Json::array();
   for (const Strategy& st : plan.strategies)
@@ -400,11 +431,9 @@ std::string json(const Report& report) {
   Json families = Json::object();
   for (const auto& [family, count] : report.considered.families) families[family] = count;
   j["considered"] = {{"families", families}, {"conversions", report.considered.conversions}};
-  j["profile"] = {{"measured", report.profile.measured},
-                  {"reused", report.profile.reused},
-                  {"seconds", report.profile.seconds},
-                  {"disturbed", report.profile.disturbed},
-                  {"file", report.costs_file}};
+  j["profile"] = {{"measured", report.profile.measured}, {"reused", report.profile.reused},
+                  {"seconds", report.profile.seconds},   {"disturbed", report.profile.disturbed},
+                  {"moves", report.profile.moves},       {"file", report.costs_file}};
   if (report.executable != nullptr) {
     j["memory"] = memory_json(report);
     const StartTimes& t = report.start;

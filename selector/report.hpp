@@ -18,14 +18,19 @@ namespace convprim {
 struct RunTimes {
   double median = 0, min = 0, max = 0;  ///< seconds
   int runs = 0;
-  int disturbed = 0;  ///< runs taken again because other programs took part of their time
+  int disturbed = 0;     ///< runs taken again because other programs took part of their time
+  int moved = 0;         ///< and because the threads lay elsewhere than when the costs were taken
+  int apart_ns = 0;      ///< how far apart they lay in the end
+  bool in_place = true;  ///< whether that is where they lay when costs were taken
   std::vector<double> step_seconds;  ///< median of each step over passes of their own, in the order
                                      ///< of Executable::steps()
 };
 
 /// Runs a context's inputs `runs` times after warm-up, and in between a few times with each step
-/// timed.
-RunTimes measure_runs(const Executable& executable, Executable::Context& context, int runs);
+/// timed. Runs for which the threads lay elsewhere than when the costs of `machine` were taken are
+/// repeated, as often as they are many.
+RunTimes measure_runs(const Executable& executable, Executable::Context& context, int runs,
+                      const Machine& machine);
 
 /// Fills all inputs with reproducible values, uniform in [-1, 1). Returns them in (n, c, h, w)
 /// order.

@@ -26,6 +26,16 @@ std::string table(const Comparison& c) {
     out += fmt::format("other programs disturbed {} of these passes, which were taken again\n",
                        c.disturbed);
   }
+  if (!c.in_place) {
+    out +=
+        "some of these rounds were taken with the threads nearer or farther apart than when the "
+        "costs were taken\n";
+  } else if (c.moved > 0) {
+    out += fmt::format(
+        "the threads moved nearer or farther apart in {} rounds, which were taken "
+        "again\n",
+        c.moved);
+  }
   return out;
 }
 
@@ -40,7 +50,11 @@ nlohmann::ordered_json json(const Comparison& c) {
         c.base > 0 ? nlohmann::ordered_json(c.base / b.median) : nlohmann::ordered_json(nullptr);
     bars.push_back(std::move(bar));
   }
-  return {{"bars", bars}, {"rounds", c.rounds}, {"disturbed", c.disturbed}};
+  return {{"bars", bars},
+          {"rounds", c.rounds},
+          {"disturbed", c.disturbed},
+          {"moved", c.moved},
+          {"in_place", c.in_place}};
 }
 
 }  // namespace convprim

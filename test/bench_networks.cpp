@@ -105,11 +105,11 @@ int run(const Settings& settings) {
   if (filter.exclude_families.size() != settings.exclude_families.size()) {
     throw Error("--exclude-family: no such family; `selector --list-primitives` names them");
   }
-  const Machine machine = Machine::here(settings.threads);
-  CostStore store(settings.costs.empty() ? CostStore::default_path() : settings.costs, machine);
+  CostStore store(settings.costs.empty() ? CostStore::default_path() : settings.costs,
+                  Machine::here(settings.threads));
   const ProfileReport profiled = profile(net, filter, store, {});
   if (profiled.measured > 0) fmt::print(stderr, "{} costs measured\n", profiled.measured);
-  const Plan plan = select(net, filter, costs_of(store), machine, false, sizes_of(store));
+  const Plan plan = select(net, filter, costs_of(store), store.machine(), false, sizes_of(store));
   const Executable executable(net, plan);
   Executable::Context context = executable.make_context();
 

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <limits>
 
+#include "convprim/cost_files.hpp"
 #include "convprim/costs.hpp"
 #include "convprim/error.hpp"
 #include "files.hpp"
@@ -148,4 +149,69 @@ TEST_CASE("sizes are kept, and a file of an earlier version gets the room for th
   }
   const CostStore store(path, here);
   CHECK(store.find(kKey)->sizes == Sizes{std::size_t{5} << 32, 12});
+}
+
+TEST_CASE("costs are kept by how far apart the threads lie") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("costs.db");
+  const auto cost = [](double seconds) { return Cost{seconds, 3, Cost::Stage::quick}; };
+  {
+    CostStore store(path, Machine::here(2));
+    CHECK_FALSE(store.place(0));  // not known
+    CHECK(store.machine().apart_ns == 0);
+    CHECK(store.place(90.4e-9));
+    CHECK(store.machine().apart_ns == 90);
+    store.put(kKey, cost(1));
+    CHECK_FALSE(store.place(170e-9));
+    CHECK_FALSE(store.place(50e-9));
+    CHECK(store.find(kKey)->seconds == 1);
+    CHECK(store.place(400e-9));
+    CHECK(store.machine().apart_ns == 400);
+    CHECK_FALSE(store.find(kKey).has_value());
+    store.put(kKey, cost(4));
+    CHECK_FALSE(store.place(330e-9));
+    CHECK(store.place(150e-9));  // nearer to 90 than to 400
+    CHECK(store.machine().apart_ns == 90);
+    CHECK(store.find(kKey)->seconds == 1);
+  }
+  CostStore store(path, Machine::here(2));
+  CHECK_FALSE(store.find(kKey).has_value());
+  CHECK(store.place(600e-9));
+  CHECK(store.machine().apart_ns == 400);
+  CHECK(store.find(kKey)->seconds == 4);
+  CHECK(store.place(2000e-9));
+  CHECK_FALSE(store.find(kKey).has_value());
+
+  // Other threads, other machines: nothing of that is theirs.
+  CostStore three(path, Machine::here(3));
+  CHECK(three.place(95e-9));
+  CHECK(three.machine().apart_ns == 95);
+  CostStore one(path, Machine::here(1));
+  CHECK_FALSE(one.place(95e-9));
+  CHECK(one.machine().apart_ns == 0);
+
+  const auto machines = machines_in(read_costs(path));
+  REQUIRE(machines.size() == 2);
+  for (const MachineCosts& m : machines) {
+    CHECK(m.machine.cpu == Machine::here(2).cpu);
+    CHECK((m.machine.apart_ns == 90 || m.machine.apart_ns == 400));
+    const double seconds = CostStore(path, m.machine).find(kKey)->seconds;
+    CHECK(seconds == (m.machine.apart_ns == 90 ? 1 : 4));
+    CHECK(find_machine(read_costs(path), host_id(m.machine), 2).apart_ns == m.machine.apart_ns);
+  }
+}
+
+TEST_CASE("a distance behind the name of a CPU is read back") {
+  for (const char* name : {"AMD EPYC (family 26, model 2)", "x, threads y", ", threads 0 ns apart",
+                           "z, threads -3 ns apart", "z, threads 3x ns apart", "", " ns apart"}) {
+    CAPTURE(std::string(name));
+    Machine m, back;
+    m.cpu = name;
+    for (int ns : {0, 1, 105}) {
+      m.apart_ns = ns;
+      back.set_cpu_and_place(m.cpu_and_place());
+      CHECK(back.cpu == m.cpu);
+      CHECK(back.apart_ns == m.apart_ns);
+    }
+  }
 }

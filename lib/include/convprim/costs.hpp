@@ -51,8 +51,15 @@ struct Machine {
   std::string isa;      ///< name(isa())
   std::string version;  ///< version() of this library
   int threads = 1;
-  /// This machine with so many threads.
+  /// How far apart the threads lie: ns that a cache line takes from one to another and back, as
+  /// first measured for costs like these. 0: one thread, or not told apart (see CostStore::place).
+  int apart_ns = 0;
+  /// This machine with so many threads, not placed.
   static Machine here(int threads);
+  /// The CPU's name, with `apart_ns` behind it if that is not 0: what cost files call it.
+  std::string cpu_and_place() const;
+  /// Sets cpu and apart_ns from such a text.
+  void set_cpu_and_place(const std::string& text);
 };
 
 /// A file of costs, for one machine and thread count. One thread at a time may use an object;
@@ -72,6 +79,13 @@ class CostStore {
   /// Keeps a cost, replacing an older one. Committed to the file when it returns. Throws Error if
   /// the file cannot be written.
   void put(const CostKey& key, const Cost& cost);
+
+  /// Tells apart where the machine's threads lie, since costs depend on it: within one cache or in
+  /// two, by what a cache line takes from one to another and back (`handoff` seconds; 0: not known,
+  /// which changes nothing). Turns to the costs in the file that were taken at about that distance,
+  /// within a factor of two, or to none. Returns whether they are others than before. profile()
+  /// does this.
+  bool place(double handoff);
 
   /// Takes in the costs that other programs have put into the file since it was opened. Throws
   /// Error if it cannot be read.

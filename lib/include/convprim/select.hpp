@@ -65,14 +65,17 @@ struct ProfileReport {
   std::size_t reused = 0;    ///< found in the store
   double seconds = 0;
   int disturbed = 0;  ///< runs taken again because other programs took part of their time
+  int moves = 0;      ///< how often the threads moved nearer or farther apart meanwhile
 };
 
 /// Measures what the store lacks to select for an optimised network: each convolution under each
 /// primitive that the filter allows (whatever it forces), each other layer under each
 /// implementation, each conversion for each tensor shape; by warm-up and median, with the input
 /// freshly written and all else out of the core's own caches, as a run finds them. Each cost is in
-/// the store when it is taken, so that a run that was killed goes on where it stopped. `progress`
-/// may be empty; it is called before each measurement. Throws Error if the store cannot be written.
+/// the store when it is taken, so that a run that was killed goes on where it stopped. The store is
+/// placed where the threads lie (CostStore::place); should they move meanwhile, so is it, and what
+/// is lacking there is measured: select for store.machine() afterwards. `progress` may be empty; it
+/// is called before each measurement. Throws Error if the store cannot be written.
 ProfileReport profile(const Network& net, const Filter& filter, CostStore& store,
                       const std::function<void(const Progress&)>& progress);
 

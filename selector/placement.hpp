@@ -1,0 +1,17 @@
+// Where the threads of a team lie: near each other or far apart, which costs depend on. A system
+// may move them at any time, and a virtual machine's processors too.
+#pragma once
+
+#include "convprim/costs.hpp"
+
+namespace convprim {
+
+/// Seconds from one thread to another and back, see handoff_seconds(): the median of some
+/// measurements. 0 under emulation.
+double threads_apart(int threads);
+
+/// Whether the threads lie where they lay when the costs of `machine` were taken, or that is not
+/// known.
+bool in_place(const Machine& machine);
+
+}  // namespace convprim
