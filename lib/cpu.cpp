@@ -1,6 +1,7 @@
 #include "convprim/cpu.hpp"
 
 #include <fmt/format.h>
+#include <omp.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -222,6 +223,8 @@ std::size_t cache_bytes(int level) {
 }
 
 int available_cpus() {
+  // Where OpenMP binds threads to processors (OMP_PROC_BIND) this one's are not all there are.
+  if (omp_get_proc_bind() != omp_proc_bind_false) return omp_get_num_procs();
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
   return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));

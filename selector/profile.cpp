@@ -3,7 +3,8 @@
 //
 // Before each timed run the caches are swept by reading as much as a pass over the network does,
 // then workspace and output are touched, since the layers share one arena that stays in the caches,
-// and at last the input is written anew: so the input lies where the layer before has left it, and
+// half of it by each other thread than will use it, since each layer cuts it in its own way; and at
+// last the input is written anew: so the input lies where the layer before has left it, and
 // the weights where the rest of the network has pushed them. What reads the network's input has no
 // layer before it: its tensors are the largest, and a whole pass has gone since they were in use.
 // Candidates for the same problem are compared with each other: one whose first run is far behind
@@ -99,10 +100,24 @@ void rewrite(Buffer& buffer, int threads, Index most = std::numeric_limits<Index
   });
 }
 
+/// Writes memory in which other tensors lay before, each cut among the threads in its own way: half
+/// of it is then in the caches of others than the thread that writes it next.
+void scatter(Buffer& buffer, int threads, Index most = std::numeric_limits<Index>::max()) {
+  constexpr Index kPiece = 1024;  // floats
+  const Index count = std::min(most, static_cast<Index>(buffer.size()));
+  parallel(threads, [&](int thread, int team) {
+    float* const data = buffer.data();
+    for (Index begin = thread * kPiece; begin < count; begin += team * kPiece) {
+      const Index end = std::min(begin + kPiece, count);
+      for (Index i = begin; i < end; ++i) data[i] = -data[i];
+    }
+  });
+}
+
 /// Touches workspace as far as neighbouring layers have used the same memory for theirs: few need
 /// more than fits their cores' caches.
 void touch_workspace(Buffer& buffer, int threads) {
-  rewrite(buffer, threads, threads * static_cast<Index>(cache_bytes(2) / sizeof(float)));
+  scatter(buffer, threads, threads * static_cast<Index>(cache_bytes(2) / sizeof(float)));
 }
 
 /// A candidate ready to be timed.
@@ -140,7 +155,7 @@ class ConvolutionSubject final : public Subject {
   void refresh() override {
     if (workspace_.size() == 0) workspace_ = Buffer::zeros(sizes().workspace / sizeof(float) + 1);
     touch_workspace(workspace_, threads_);
-    rewrite(out_, threads_);
+    scatter(out_, threads_);
     rewrite(in_, threads_);
   }
   void run() override {
@@ -169,7 +184,7 @@ class LayerSubject final : public Subject {
   Sizes sizes() const override { return {layer_->workspace_bytes(), layer_->packed_bytes()}; }
   void refresh() override {
     touch_workspace(workspace_, threads_);
-    for (Buffer& b : out_) rewrite(b, threads_);
+    for (Buffer& b : out_) scatter(b, threads_);
     for (Buffer& b : in_) rewrite(b, threads_);
   }
   void run() override {
@@ -194,7 +209,7 @@ class ConversionSubject final : public Subject {
         in_(random_buffer(element_count(conversion.from, shape))),
         out_(Buffer::zeros(static_cast<std::size_t>(element_count(conversion.to, shape)))) {}
   void refresh() override {
-    rewrite(out_, threads_);
+    scatter(out_, threads_);
     rewrite(in_, threads_);
   }
   void run() override { conversion_.run(shape_, in_.data(), out_.data(), {}, threads_); }
