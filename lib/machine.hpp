@@ -15,8 +15,8 @@ double read_bandwidth(int threads, std::size_t bytes);
 
 /// Seconds that a cache line takes from the first of a team's threads to another and back, the most
 /// of all others (of 16 of them in a larger team): tens of ns within a cache that they share,
-/// hundreds between chips. 0 where there are not as many processors as threads, or one. Takes
-/// a few tens of us for each.
+/// hundreds between chips. 0 where there are not as many processors as threads, or other programs
+/// kept the threads from running at the same time. Takes some tens of us for each, 5 ms at most.
 double handoff_seconds(int threads);
 
 }  // namespace convprim

@@ -1,7 +1,7 @@
 #include "selector/placement.hpp"
 
 #include <algorithm>
-#include <array>
+#include <vector>
 
 #include "convprim/cpu.hpp"
 #include "machine.hpp"
@@ -10,10 +10,15 @@ namespace convprim {
 
 double threads_apart(int threads) {
   if (threads <= 1 || emulated()) return 0;
-  std::array<double, 5> all{};
-  for (double& seconds : all) seconds = handoff_seconds(threads);
-  std::nth_element(all.begin(), all.begin() + all.size() / 2, all.end());
-  return all[all.size() / 2];
+  std::vector<double> all;
+  for (int i = 0; i < 5; ++i) {
+    const double seconds = handoff_seconds(threads);
+    if (seconds > 0) all.push_back(seconds);
+  }
+  if (all.empty()) return 0;
+  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
+  std::nth_element(all.begin(), middle, all.end());
+  return *middle;
 }
 
 bool in_place(const Machine& machine) {

@@ -7,7 +7,7 @@
 namespace convprim {
 
 /// Seconds from one thread to another and back, see handoff_seconds(): the median of some
-/// measurements. 0 under emulation.
+/// measurements. 0 under emulation, and where it cannot be told.
 double threads_apart(int threads);
 
 /// Whether the threads lie where they lay when the costs of `machine` were taken, or that is not

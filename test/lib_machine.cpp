@@ -12,7 +12,8 @@ TEST_CASE("threads are told how far apart they lie") {
   for (int threads = 2; threads <= available_cpus() && threads <= 20; threads += 3) {
     CAPTURE(threads);
     const double seconds = handoff_seconds(threads);
+    if (seconds == 0) continue;  // other programs have the processors
     CHECK(seconds > 5e-9);
-    CHECK(seconds < 1e-3);
+    CHECK(seconds <= 1e-5);
   }
 }
