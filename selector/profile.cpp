@@ -129,7 +129,8 @@ class Subject {
   virtual ~Subject() = default;
   virtual Sizes sizes() const { return {}; }
   virtual bool cold() const { return false; }  ///< its tensors are as cold as its weights
-  virtual void refresh() = 0;  ///< touches workspace and outputs, then writes the inputs
+  virtual void refresh_workspace() {}
+  virtual void refresh_tensors() = 0;  ///< touches the outputs, then writes the inputs
   virtual void run() = 0;
 };
 
@@ -152,9 +153,11 @@ class ConvolutionSubject final : public Subject {
   Sizes sizes() const override {
     return {convolution_->workspace_bytes(), convolution_->packed_bytes()};
   }
-  void refresh() override {
+  void refresh_workspace() override {
     if (workspace_.size() == 0) workspace_ = Buffer::zeros(sizes().workspace / sizeof(float) + 1);
     touch_workspace(workspace_, threads_);
+  }
+  void refresh_tensors() override {
     scatter(out_, threads_);
     rewrite(in_, threads_);
   }
@@ -182,8 +185,8 @@ class LayerSubject final : public Subject {
     workspace_ = Buffer::zeros(layer_->workspace_bytes() / sizeof(float) + 1);
   }
   Sizes sizes() const override { return {layer_->workspace_bytes(), layer_->packed_bytes()}; }
-  void refresh() override {
-    touch_workspace(workspace_, threads_);
+  void refresh_workspace() override { touch_workspace(workspace_, threads_); }
+  void refresh_tensors() override {
     for (Buffer& b : out_) scatter(b, threads_);
     for (Buffer& b : in_) rewrite(b, threads_);
   }
@@ -208,7 +211,7 @@ class ConversionSubject final : public Subject {
         threads_(threads),
         in_(random_buffer(element_count(conversion.from, shape))),
         out_(Buffer::zeros(static_cast<std::size_t>(element_count(conversion.to, shape)))) {}
-  void refresh() override {
+  void refresh_tensors() override {
     scatter(out_, threads_);
     rewrite(in_, threads_);
   }
@@ -438,9 +441,10 @@ class Profiler {
     return undisturbed_seconds(
         rough_ ? 1 : kTries, disturbed_,
         [&] {
-          if (subject.cold()) subject.refresh();
+          if (subject.cold()) subject.refresh_tensors();
           if (!rough_) sweeper_.sweep(sweep);
-          if (!subject.cold()) subject.refresh();
+          subject.refresh_workspace();
+          if (!subject.cold()) subject.refresh_tensors();
         },
         [&] { subject.run(); });
   }
