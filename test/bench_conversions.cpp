@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
-#include <cstdlib>
+#include <cstdio>
 #include <cstring>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "buffer.hpp"
@@ -37,11 +40,31 @@ double settled(Body&& body) {
   return median({seconds(body), seconds(body), seconds(body)});
 }
 
+std::optional<int> positive(std::string_view text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 1) return std::nullopt;
+  return value;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int threads = argc > 1 ? std::atoi(argv[1]) : 1;
-  const int rounds = argc > 2 ? std::atoi(argv[2]) : 21;
+  int threads = 1, rounds = 21;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--help" || argument == "-h") {
+      fmt::print("usage: bench_conversions [THREADS [ROUNDS]]\n");
+      return 0;
+    }
+    const auto value = positive(argument);
+    if (!value || i > 2) {
+      fmt::print(stderr, "bench_conversions: {} '{}', see --help.\n",
+                 i > 2 ? "there is no third argument" : "this is no positive number:", argument);
+      return 2;
+    }
+    (i == 1 ? threads : rounds) = *value;
+  }
   const Shape shapes[] = {{1, 3, 224, 224}, {1, 32, 112, 112}, {1, 64, 112, 112}, {1, 64, 224, 224},
                           {1, 128, 56, 56}, {1, 192, 56, 56},  {1, 256, 56, 56},  {1, 512, 28, 28},
                           {8, 480, 14, 14}, {8, 1000, 7, 7},   {1, 147, 73, 71}};
