@@ -98,8 +98,9 @@ TEST_CASE("every conversion routine does what the layouts say") {
 TEST_CASE("conversions of tensors that several threads share") {
   for (const Conversion& conversion : conversions()) {
     CAPTURE(conversion.name);
-    for (const Shape& s : {Shape{1, 3, 167, 161}, Shape{1, 64, 33, 35}, Shape{2, 100, 25, 23},
-                           Shape{3, 257, 13, 13}, Shape{1, 1025, 7, 11}, Shape{2, 16, 1, 2100}})
+    for (const Shape& s :
+         {Shape{1, 3, 167, 161}, Shape{1, 64, 33, 35}, Shape{2, 100, 25, 23}, Shape{3, 257, 13, 13},
+          Shape{2, 300, 7, 7}, Shape{1, 72, 32, 64}, Shape{1, 1025, 7, 11}, Shape{2, 16, 1, 2100}})
       for (const ChannelSlice& slice : slices(conversion.to, s.c))
         for (int threads : {1, 2, 3}) {
           CAPTURE(s.c);
@@ -215,33 +216,36 @@ TEST_CASE("block and row kernels at the end of mapped memory") {
 
 TEST_CASE("copies of planes at the end of mapped memory") {
   const auto& k = *kernels::active().transpose;
-  constexpr std::ptrdiff_t kPlanes = 3, kRows = 4;
-  for (std::ptrdiff_t n = 1; n <= 33; ++n)
-    for (std::ptrdiff_t gap : {0, 1, 5})
-      for (bool swapped : {false, true}) {
-        CAPTURE(n);
-        CAPTURE(gap);
-        CAPTURE(swapped);
-        // In the source rows lie one behind the other, or the same row of each plane does.
-        const std::ptrdiff_t src_plane = swapped ? n : kRows * n,
-                             src_ld = swapped ? kPlanes * n : n;
-        const std::ptrdiff_t dst_plane = kRows * n + gap;
-        const auto count = static_cast<std::size_t>(kPlanes * kRows * n);
-        const auto room = static_cast<std::size_t>((kPlanes - 1) * dst_plane + kRows * n);
-        Guarded src(count), dst(room);
-        for (std::size_t i = 0; i < count; ++i) src.data()[i] = static_cast<float>(i);
-        std::fill_n(dst.data(), room, kPoison);
-        k.copy_planes(kPlanes, kRows, n, src.data(), src_plane, src_ld, dst.data(), dst_plane, n);
-        bool right = true;
-        for (std::ptrdiff_t p = 0; p < kPlanes; ++p)
-          for (std::ptrdiff_t i = 0;
-               i < dst_plane && p * dst_plane + i < static_cast<std::ptrdiff_t>(room); ++i) {
-            const float want =
-                i < kRows * n ? src.data()[p * src_plane + i / n * src_ld + i % n] : kPoison;
-            right = right && dst.data()[p * dst_plane + i] == want;
-          }
-        CHECK(right);
-      }
+  using Count = std::pair<std::ptrdiff_t, std::ptrdiff_t>;
+  for (const auto& [planes, rows] : {Count{3, 4}, Count{35, 7}, Count{3, 32}, Count{2, 45}})
+    for (std::ptrdiff_t n = 1; n <= 33; ++n)
+      for (std::ptrdiff_t gap : {0, 1, 5})
+        for (bool swapped : {false, true}) {
+          CAPTURE(planes);
+          CAPTURE(rows);
+          CAPTURE(n);
+          CAPTURE(gap);
+          CAPTURE(swapped);
+          // In the source rows lie one behind the other, or the same row of each plane does.
+          const std::ptrdiff_t src_plane = swapped ? n : rows * n,
+                               src_ld = swapped ? planes * n : n;
+          const std::ptrdiff_t dst_plane = rows * n + gap;
+          const auto count = static_cast<std::size_t>(planes * rows * n);
+          const auto room = static_cast<std::size_t>((planes - 1) * dst_plane + rows * n);
+          Guarded src(count), dst(room);
+          for (std::size_t i = 0; i < count; ++i) src.data()[i] = static_cast<float>(i);
+          std::fill_n(dst.data(), room, kPoison);
+          k.copy_planes(planes, rows, n, src.data(), src_plane, src_ld, dst.data(), dst_plane, n);
+          bool right = true;
+          for (std::ptrdiff_t p = 0; p < planes; ++p)
+            for (std::ptrdiff_t i = 0;
+                 i < dst_plane && p * dst_plane + i < static_cast<std::ptrdiff_t>(room); ++i) {
+              const float want =
+                  i < rows * n ? src.data()[p * src_plane + i / n * src_ld + i % n] : kPoison;
+              right = right && dst.data()[p * dst_plane + i] == want;
+            }
+          CHECK(right);
+        }
 }
 
 TEST_CASE("two half blocks side by side, and back") {

@@ -22,6 +22,13 @@ using P = typename Pack<V>::type;
 
 constexpr int smaller(int a, int b) { return a < b ? a : b; }
 
+[[maybe_unused]] CONVPRIM_INLINE P<8> join(P<4> a, P<4> b) {
+  return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7);
+}
+[[maybe_unused]] CONVPRIM_INLINE P<16> join(P<8> a, P<8> b) {
+  return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+
 // Register transposes
 // ----------------------------------------------------------------------------------------------
 // Two rounds work inside groups of four lanes, the others move whole groups: the only shuffles that
@@ -40,58 +47,68 @@ CONVPRIM_INLINE void transpose_registers(P<4> (&r)[4]) {
 }
 
 #if defined(CONVPRIM_KERNELS_AVX2) || defined(CONVPRIM_KERNELS_AVX512)
+/// Four registers: the 4 x 4 floats of each group of four lanes.
+CONVPRIM_INLINE void transpose_groups(P<8>* r) {
+  using I = PackIndex<8>::type;
+  const P<8> a = __builtin_shuffle(r[0], r[1], I{0, 8, 1, 9, 4, 12, 5, 13});
+  const P<8> b = __builtin_shuffle(r[0], r[1], I{2, 10, 3, 11, 6, 14, 7, 15});
+  const P<8> c = __builtin_shuffle(r[2], r[3], I{0, 8, 1, 9, 4, 12, 5, 13});
+  const P<8> d = __builtin_shuffle(r[2], r[3], I{2, 10, 3, 11, 6, 14, 7, 15});
+  r[0] = __builtin_shuffle(a, c, I{0, 1, 8, 9, 4, 5, 12, 13});
+  r[1] = __builtin_shuffle(a, c, I{2, 3, 10, 11, 6, 7, 14, 15});
+  r[2] = __builtin_shuffle(b, d, I{0, 1, 8, 9, 4, 5, 12, 13});
+  r[3] = __builtin_shuffle(b, d, I{2, 3, 10, 11, 6, 7, 14, 15});
+}
+
 CONVPRIM_INLINE void transpose_registers(P<8> (&r)[8]) {
   using I = PackIndex<8>::type;
-  P<8> t[8];
   CONVPRIM_UNROLL
-  for (int g = 0; g < 8; g += 4) {
-    const P<8> a = __builtin_shuffle(r[g], r[g + 1], I{0, 8, 1, 9, 4, 12, 5, 13});
-    const P<8> b = __builtin_shuffle(r[g], r[g + 1], I{2, 10, 3, 11, 6, 14, 7, 15});
-    const P<8> c = __builtin_shuffle(r[g + 2], r[g + 3], I{0, 8, 1, 9, 4, 12, 5, 13});
-    const P<8> d = __builtin_shuffle(r[g + 2], r[g + 3], I{2, 10, 3, 11, 6, 14, 7, 15});
-    t[g] = __builtin_shuffle(a, c, I{0, 1, 8, 9, 4, 5, 12, 13});
-    t[g + 1] = __builtin_shuffle(a, c, I{2, 3, 10, 11, 6, 7, 14, 15});
-    t[g + 2] = __builtin_shuffle(b, d, I{0, 1, 8, 9, 4, 5, 12, 13});
-    t[g + 3] = __builtin_shuffle(b, d, I{2, 3, 10, 11, 6, 7, 14, 15});
-  }
+  for (int g = 0; g < 8; g += 4) transpose_groups(&r[g]);
   CONVPRIM_UNROLL
   for (int k = 0; k < 4; ++k) {
-    r[k] = __builtin_shuffle(t[k], t[k + 4], I{0, 1, 2, 3, 8, 9, 10, 11});
-    r[k + 4] = __builtin_shuffle(t[k], t[k + 4], I{4, 5, 6, 7, 12, 13, 14, 15});
+    const P<8> a = r[k], b = r[k + 4];
+    r[k] = __builtin_shuffle(a, b, I{0, 1, 2, 3, 8, 9, 10, 11});
+    r[k + 4] = __builtin_shuffle(a, b, I{4, 5, 6, 7, 12, 13, 14, 15});
   }
 }
 #endif
 
 #if defined(CONVPRIM_KERNELS_AVX512)
-CONVPRIM_INLINE void transpose_registers(P<16> (&r)[16]) {
+CONVPRIM_INLINE void transpose_groups(P<16>* r) {
   using I = PackIndex<16>::type;
   constexpr I kLow = {0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29};
   constexpr I kHigh = {2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31};
   constexpr I kLow2 = {0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29};
   constexpr I kHigh2 = {2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31};
+  const P<16> a = __builtin_shuffle(r[0], r[1], kLow);
+  const P<16> b = __builtin_shuffle(r[0], r[1], kHigh);
+  const P<16> c = __builtin_shuffle(r[2], r[3], kLow);
+  const P<16> d = __builtin_shuffle(r[2], r[3], kHigh);
+  r[0] = __builtin_shuffle(a, c, kLow2);
+  r[1] = __builtin_shuffle(a, c, kHigh2);
+  r[2] = __builtin_shuffle(b, d, kLow2);
+  r[3] = __builtin_shuffle(b, d, kHigh2);
+}
+
+/// Two registers' groups 0 and 2, and 1 and 3.
+CONVPRIM_INLINE void part_groups(P<16>& a, P<16>& b) {
+  using I = PackIndex<16>::type;
   constexpr I kEven = {0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};
   constexpr I kOdd = {4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31};
+  const P<16> even = __builtin_shuffle(a, b, kEven);
+  b = __builtin_shuffle(a, b, kOdd);
+  a = even;
+}
+
+CONVPRIM_INLINE void transpose_registers(P<16> (&r)[16]) {
   CONVPRIM_UNROLL
-  for (int g = 0; g < 16; g += 4) {
-    const P<16> a = __builtin_shuffle(r[g], r[g + 1], kLow);
-    const P<16> b = __builtin_shuffle(r[g], r[g + 1], kHigh);
-    const P<16> c = __builtin_shuffle(r[g + 2], r[g + 3], kLow);
-    const P<16> d = __builtin_shuffle(r[g + 2], r[g + 3], kHigh);
-    r[g] = __builtin_shuffle(a, c, kLow2);
-    r[g + 1] = __builtin_shuffle(a, c, kHigh2);
-    r[g + 2] = __builtin_shuffle(b, d, kLow2);
-    r[g + 3] = __builtin_shuffle(b, d, kHigh2);
-  }
+  for (int g = 0; g < 16; g += 4) transpose_groups(&r[g]);
   CONVPRIM_UNROLL
   for (int k = 0; k < 4; ++k) {
-    const P<16> a = __builtin_shuffle(r[k], r[k + 4], kEven);
-    const P<16> b = __builtin_shuffle(r[k], r[k + 4], kOdd);
-    const P<16> c = __builtin_shuffle(r[k + 8], r[k + 12], kEven);
-    const P<16> d = __builtin_shuffle(r[k + 8], r[k + 12], kOdd);
-    r[k] = __builtin_shuffle(a, c, kEven);
-    r[k + 4] = __builtin_shuffle(b, d, kEven);
-    r[k + 8] = __builtin_shuffle(a, c, kOdd);
-    r[k + 12] = __builtin_shuffle(b, d, kOdd);
+    part_groups(r[k], r[k + 4]);
+    part_groups(r[k + 8], r[k + 12]);
+    part_groups(r[k], r[k + 8]);
+    part_groups(r[k + 4], r[k + 12]);
   }
 }
 #endif
@@ -108,6 +125,40 @@ CONVPRIM_INLINE void move_block(const float* src, ptrdiff_t src_ld, ptrdiff_t ro
   CONVPRIM_UNROLL
   for (int i = 0; i < T; ++i) {
     if (i < cols) storev<T>(dst + i * dst_ld, r[i]);
+  }
+}
+
+/// T rows, of which C floats each become C whole vectors; T is kLanes, C a half or a quarter of it.
+/// Only the first `cols` are stored.
+template <int T, int C>
+CONVPRIM_INLINE void move_tall(const float* src, ptrdiff_t src_ld, float* dst, ptrdiff_t dst_ld,
+                               ptrdiff_t cols) {
+  static_assert(C == 4 || (T == 16 && C == 8));
+  P<T> r[C];
+  CONVPRIM_UNROLL
+  for (int k = 0; k < C; ++k) {
+    if constexpr (C == 8) {  // 0 beside 4, 8 beside 12
+      const float* p = src + (k < 4 ? k : k + 4) * src_ld;
+      r[k] = join(loadv<8>(p), loadv<8>(p + 4 * src_ld));
+    } else {
+      const float* p = src + k * src_ld;
+      const P<8> low = join(loadv<4>(p), loadv<4>(p + 4 * src_ld));
+      if constexpr (T == 16) {
+        r[k] = join(low, join(loadv<4>(p + 8 * src_ld), loadv<4>(p + 12 * src_ld)));
+      } else {
+        r[k] = low;
+      }
+    }
+  }
+  CONVPRIM_UNROLL
+  for (int g = 0; g < C; g += 4) transpose_groups(&r[g]);
+  if constexpr (C == 8) {
+    CONVPRIM_UNROLL
+    for (int k = 0; k < 4; ++k) part_groups(r[k], r[k + 4]);
+  }
+  CONVPRIM_UNROLL
+  for (int k = 0; k < C; ++k) {
+    if (k < cols) storev<T>(dst + k * dst_ld, r[k]);
   }
 }
 
@@ -131,6 +182,44 @@ struct Planes {
   ptrdiff_t dst_plane, dst_ld;
 };
 
+#if defined(CONVPRIM_KERNELS_AVX512)
+/// Rows of seven floats, as the last layers of many networks have them: sixteen that touch in the
+/// destination are seven whole vectors. at: where the rows of a group lie, `rows` of them, a
+/// multiple of 16. Goes from group to group, `step` apart, while nothing from `end` on is read, up
+/// to `groups`; returns how many are done.
+__attribute__((noinline)) ptrdiff_t copy_sevens(ptrdiff_t groups, ptrdiff_t rows,
+                                                const ptrdiff_t* at, ptrdiff_t step,
+                                                const float* src, const float* end, float* dst) {
+  // Two rows lie in a register, one from its first lane on, one from the ninth; a vector's floats
+  // lie in two such registers.
+  VecI from[7];
+  CONVPRIM_UNROLL
+  for (int v = 0; v < 7; ++v) {
+    CONVPRIM_UNROLL
+    for (int l = 0; l < 16; ++l) {
+      const int i = v * 16 + l, first = v * 16 / 14;
+      from[v][l] = (i / 7 - 2 * first) * 8 + i % 7;
+    }
+  }
+  ptrdiff_t group = 0;
+  for (; group < groups && src + at[rows - 1] + 8 <= end; ++group, src += step) {
+    for (ptrdiff_t r = 0; r < rows; r += 16, dst += 112) {
+      Vec pair[8];
+      CONVPRIM_UNROLL
+      for (int p = 0; p < 8; ++p) {
+        pair[p] = join(loadv<8>(src + at[r + 2 * p]), loadv<8>(src + at[r + 2 * p + 1]));
+      }
+      CONVPRIM_UNROLL
+      for (int v = 0; v < 7; ++v) {
+        const int first = v * 16 / 14;
+        store(dst + v * 16, __builtin_shuffle(pair[first], pair[first + 1], from[v]));
+      }
+    }
+  }
+  return group;
+}
+#endif
+
 /// V <= n.
 template <int V>
 CONVPRIM_INLINE void copy_planes_by(const Planes& p) {
@@ -152,7 +241,38 @@ CONVPRIM_INLINE void copy_planes_by(const Planes& p) {
   }
 }
 
+#if defined(CONVPRIM_KERNELS_AVX512)
+/// n and dst_ld are 7.
+__attribute__((noinline)) void copy_planes_of_sevens(Planes p) {
+  const float* const end = p.src + (p.planes - 1) * p.src_plane + (p.rows - 1) * p.src_ld + 7;
+  ptrdiff_t at[16 * 16];
+  if (p.rows >= 16) {  // plane by plane
+    for (ptrdiff_t i = 0; i < 16; ++i) at[i] = i * p.src_ld;
+    for (; p.planes > 0; --p.planes, p.src += p.src_plane, p.dst += p.dst_plane) {
+      const ptrdiff_t done =
+          16 * copy_sevens(p.rows / 16, 16, at, 16 * p.src_ld, p.src, end, p.dst);
+      if (done == p.rows) continue;
+      copy_planes_by<4>(
+          {1, p.rows - done, 7, p.src + done * p.src_ld, 0, p.src_ld, p.dst + done * 7, 0, 7});
+    }
+    return;
+  }
+  if (p.planes >= 16 && p.dst_plane == p.rows * 7) {  // the rows of sixteen planes
+    for (ptrdiff_t i = 0; i < 16 * p.rows; ++i) {
+      at[i] = i / p.rows * p.src_plane + i % p.rows * p.src_ld;
+    }
+    const ptrdiff_t done =
+        16 * copy_sevens(p.planes / 16, 16 * p.rows, at, 16 * p.src_plane, p.src, end, p.dst);
+    p.src += done * p.src_plane, p.dst += done * p.dst_plane, p.planes -= done;
+  }
+  if (p.planes > 0) copy_planes_by<4>(p);
+}
+#endif
+
 void copy_planes(const Planes& p) {
+#if defined(CONVPRIM_KERNELS_AVX512)
+  if (p.n == 7 && p.dst_ld == 7) return copy_planes_of_sevens(p);
+#endif
   if (p.n >= kLanes) {
     copy_planes_by<kLanes>(p);
   } else if (p.n >= 8) {
@@ -242,16 +362,56 @@ CONVPRIM_INLINE ptrdiff_t tail_width(ptrdiff_t n) {
   return width;
 }
 
+/// Rows of 4 to T - 1 columns, T > 4, as whole vectors; rows is T or more. `more`: floats that may
+/// be read after the last.
+template <int T>
+__attribute__((noinline)) void few_columns(ptrdiff_t rows, ptrdiff_t cols, ptrdiff_t more,
+                                           const float* src, ptrdiff_t src_ld, float* dst,
+                                           ptrdiff_t dst_ld) {
+  for (ptrdiff_t i = 0; i < rows; i += T) {
+    if (i + T > rows) i = rows - T;
+    const float* a = src + i * src_ld;
+    float* b = dst + i;
+    if constexpr (T == 16) {
+      const ptrdiff_t room = cols + more + (rows - T - i) * src_ld;
+      if (cols > 8 && room >= 16) {
+        move_block<16>(a, src_ld, 16, b, dst_ld, cols);
+        continue;
+      }
+      if (cols > 4 && room >= 8) {
+        move_tall<16, 8>(a, src_ld, b, dst_ld, cols);
+        if (cols > 8) move_tall<16, 8>(a + cols - 8, src_ld, b + (cols - 8) * dst_ld, dst_ld, 8);
+        continue;
+      }
+    }
+    move_tall<T, 4>(a, src_ld, b, dst_ld, 4);
+    if (cols > 4) move_tall<T, 4>(a + cols - 4, src_ld, b + (cols - 4) * dst_ld, dst_ld, 4);
+  }
+}
+
 template <int T>
 struct Transposer {
-  /// rows and cols are T or more.
+  /// rows is T or more. Block by block along the rows, so that all of these are read at once.
   static CONVPRIM_INLINE void whole(ptrdiff_t rows, ptrdiff_t cols, const float* src,
                                     ptrdiff_t src_ld, float* dst, ptrdiff_t dst_ld) {
+    if constexpr (T > 4) {
+      if (cols < T) return few_columns<T>(rows, cols, 0, src, src_ld, dst, dst_ld);
+    }
+    const ptrdiff_t tail = tail_width<T>(cols);
+    const ptrdiff_t main = tail == T ? cols : cols / T * T;
+    const ptrdiff_t rest = main < cols ? tail : 0;
     for (ptrdiff_t i = 0; i < rows; i += T) {
       if (i + T > rows) i = rows - T;
-      for (ptrdiff_t j = 0; j < cols; j += T) {
+      for (ptrdiff_t j = 0; j < main; j += T) {
         if (j + T > cols) j = cols - T;
         move_block<T>(src + i * src_ld + j, src_ld, T, dst + j * dst_ld + i, dst_ld, T);
+      }
+      if constexpr (T > 4) {
+        const ptrdiff_t j = cols - rest;
+        if (rest != 0) {
+          few_columns<T>(T, rest, (rows - T - i) * src_ld, src + i * src_ld + j, src_ld,
+                         dst + j * dst_ld + i, dst_ld);
+        }
       }
     }
   }
@@ -260,18 +420,13 @@ struct Transposer {
   static void run(ptrdiff_t rows, ptrdiff_t cols, const float* src, ptrdiff_t src_ld, float* dst,
                   ptrdiff_t dst_ld) {
     if constexpr (T > 4) {
-      if (rows < T || cols < T) return Transposer<T / 2>::run(rows, cols, src, src_ld, dst, dst_ld);
-      const ptrdiff_t tail_r = tail_width<T>(rows), tail_c = tail_width<T>(cols);
-      const ptrdiff_t main_r = tail_r == T ? rows : rows / T * T;
-      const ptrdiff_t main_c = tail_c == T ? cols : cols / T * T;
-      whole(main_r, main_c, src, src_ld, dst, dst_ld);
-      if (main_c < cols) {
-        const ptrdiff_t j = cols - tail_c;
-        Transposer<T / 2>::run(main_r, tail_c, src + j, src_ld, dst + j * dst_ld, dst_ld);
-      }
-      if (main_r < rows) {
-        const ptrdiff_t i = rows - tail_r;
-        Transposer<T / 2>::run(tail_r, cols, src + i * src_ld, src_ld, dst + i, dst_ld);
+      if (rows < T) return Transposer<T / 2>::run(rows, cols, src, src_ld, dst, dst_ld);
+      const ptrdiff_t tail = tail_width<T>(rows);
+      const ptrdiff_t main = tail == T || cols < T ? rows : rows / T * T;
+      whole(main, cols, src, src_ld, dst, dst_ld);
+      if (main < rows) {
+        const ptrdiff_t i = rows - tail;
+        Transposer<T / 2>::run(tail, cols, src + i * src_ld, src_ld, dst + i, dst_ld);
       }
     } else {
       whole(rows, cols, src, src_ld, dst, dst_ld);
@@ -353,11 +508,19 @@ void to_block(ptrdiff_t block, ptrdiff_t valid, ptrdiff_t cols, const float* src
   }
 }
 
+/// Floats of a block that are prefetched: beside many streams of stores the processor does not look
+/// ahead by itself.
+constexpr ptrdiff_t kAhead = 1024;
+
 template <int T, int B>
 CONVPRIM_INLINE void from_block_rows(ptrdiff_t valid, ptrdiff_t cols, const float* src, float* dst,
                                      ptrdiff_t dst_ld) {
   for (ptrdiff_t j = 0; j < cols; j += T) {
     if (j + T > cols) j = cols - T;
+    CONVPRIM_UNROLL
+    for (int line = 0; line < T * B; line += 16) {
+      __builtin_prefetch(src + j * B + kAhead + line);
+    }
     CONVPRIM_UNROLL
     for (int i = 0; i < B; i += T) {
       move_block<T>(src + j * B + i, B, T, dst + i * dst_ld + j, dst_ld, valid - i);
@@ -404,10 +567,6 @@ CONVPRIM_INLINE void copy_pieces(int valid, const float* src, float* dst) {
   if ((valid & 4) != 0) storev<4>(dst + at, loadv<4>(src + at)), at += 4;
   if ((valid & 2) != 0) dst[at] = src[at], dst[at + 1] = src[at + 1], at += 2;
   if ((valid & 1) != 0) dst[at] = src[at];
-}
-
-[[maybe_unused]] CONVPRIM_INLINE P<16> join(P<8> a, P<8> b) {
-  return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 }
 
 template <int L>
