@@ -23,25 +23,33 @@ namespace {
 
 /// Floats of a tile of all channels.
 constexpr Index kTileFloats = 16 * 1024;
-/// Channels that are moved together where stores run along planes.
-constexpr Index kGroup = 16;
+/// Channels that are moved together where stores run along planes: two lines of each pixel, or one
+/// where the planes' lines share few sets of the L1 cache.
+constexpr Index kGroup = 32;
+/// Pixels of planes that are moved whole: next to other tiles' their lines would be shared.
+constexpr Index kShortPlane = 64;
 /// From this many blocks of channels on, hwc is written pixel by pixel, so that stores run on:
 /// strided ones fall into few sets of the L1 cache where the stride is a power of two.
 constexpr Index kRunBlocks = 16;
 /// Floats of a row for which a copy's own cost counts.
 constexpr Index kShortRow = 16;
+/// Floats of short rows that are moved together, so that they stay in the L1 cache.
+constexpr Index kShortTile = 4096;
 /// Pixels of a tile of one channel block.
 constexpr Index kBlockTile = 1024;
 
 /// Pixels in a tile: a multiple of 16, so that tiles end with cache lines where planes do.
 Index tile_pixels(Index channels) { return std::max<Index>(16, kTileFloats / channels / 16 * 16); }
 
-/// Likewise for a tile whose pixels are stored that many floats apart: where they share few sets of
-/// the L1 cache, no more than stay in these until all of a line is written.
-Index tile_pixels(Index channels, Index stride) {
+/// How many lines, that many floats apart, stay in the L1 cache until all of each is written.
+Index kept_lines(Index stride) {
   constexpr Index kWay = 1024, kLines = 8;  // floats of a way of the cache; lines of a set
-  return std::max<Index>(16,
-                         std::min(tile_pixels(channels), kLines * kWay / std::gcd(stride, kWay)));
+  return kLines * kWay / std::gcd(stride, kWay);
+}
+
+/// Likewise for a tile whose pixels are stored that many floats apart.
+Index tile_pixels(Index channels, Index stride) {
+  return std::max<Index>(16, std::min(tile_pixels(channels), kept_lines(stride)));
 }
 
 Index ceil_div(Index a, Index b) { return (a + b - 1) / b; }
@@ -70,24 +78,27 @@ void planar_hwc(const Shape& s, const float* in, float* out, const ChannelSlice&
   const Strides src = strides(from, s), dst = strides(to, s, slice);
   const Index rows = kPlanar == Layout::hcw ? s.h : 1;
   const Index pixels = kPlanar == Layout::hcw ? s.w : s.h * s.w;
-  for_tiles(
-      s, threads, s.n * rows, pixels, kToHwc ? tile_pixels(s.c, dst.w_stride) : tile_pixels(s.c),
-      [&](Index outer, Index first, Index count) {
-        const Index n = outer / rows, h = outer % rows;
-        const float* a = in + src.at(n, 0, h, 0) + first * src.w_stride;
-        float* b = out + dst.at(n, 0, h, 0) + first * dst.w_stride;
-        if constexpr (kToHwc) {
-          k.transpose(s.c, count, a, src.c_stride, b, dst.w_stride);
-        } else {
-          // Group by group, so that stores run along the planes, if these are longer than a store.
-          const Index most = pixels < kShortRow ? s.c : kGroup;
-          for (Index c = 0; c < s.c;) {
-            const Index group = s.c - c < 2 * most ? s.c - c : most;
-            k.transpose(count, group, a + c, src.w_stride, b + c * dst.c_stride, dst.c_stride);
-            c += group;
-          }
-        }
-      });
+  const Index tile = pixels <= std::min(kShortPlane, kept_lines(dst.w_stride)) ? pixels
+                     : kToHwc ? tile_pixels(s.c, dst.w_stride)
+                              : tile_pixels(s.c);
+  for_tiles(s, threads, s.n * rows, pixels, tile, [&](Index outer, Index first, Index count) {
+    const Index n = outer / rows, h = outer % rows;
+    const float* a = in + src.at(n, 0, h, 0) + first * src.w_stride;
+    float* b = out + dst.at(n, 0, h, 0) + first * dst.w_stride;
+    if constexpr (kToHwc) {
+      k.transpose(s.c, count, a, src.c_stride, b, dst.w_stride);
+    } else {
+      // Group by group, so that stores run along the planes, if these are longer than a store.
+      const Index most = pixels < kShortRow                  ? s.c
+                         : kept_lines(dst.c_stride) < kGroup ? kGroup / 2
+                                                             : kGroup;
+      for (Index c = 0; c < s.c;) {
+        const Index group = s.c - c < 2 * most ? s.c - c : most;
+        k.transpose(count, group, a + c, src.w_stride, b + c * dst.c_stride, dst.c_stride);
+        c += group;
+      }
+    }
+  });
 }
 
 /// chw to blocked and back, block by block.
@@ -188,9 +199,13 @@ void chw_hcw(const Shape& s, const float* in, float* out, const ChannelSlice& sl
   for_tiles(s, threads, s.n, s.h, tile, [&](Index n, Index first, Index count) {
     const float* a = in + src.at(n, 0, first, 0);
     float* b = out + dst.at(n, 0, first, 0);
-    // Short rows are copied in the order in which they are stored.
+    // Short rows are copied in the order in which they are stored, some channels at a time.
     if (kToHcw && s.w < kShortRow) {
-      k.copy_planes(count, s.c, s.w, a, src.h_stride, src.c_stride, b, dst.h_stride, dst.c_stride);
+      const Index most = std::max<Index>(16, kShortTile / (count * s.w) / 16 * 16);
+      for (Index c = 0; c < s.c; c += most) {
+        k.copy_planes(count, std::min(most, s.c - c), s.w, a + c * src.c_stride, src.h_stride,
+                      src.c_stride, b + c * dst.c_stride, dst.h_stride, dst.c_stride);
+      }
     } else {
       k.copy_planes(s.c, count, s.w, a, src.c_stride, src.h_stride, b, dst.c_stride, dst.h_stride);
     }
