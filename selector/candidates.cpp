@@ -190,8 +190,15 @@ std::string option_text(Rule rule, const Filter& filter, const std::string& laye
       return "--families " + names(filter.families);
     case Rule::exclude_family:
       return "--exclude-family " + names(filter.exclude_families);
-    case Rule::exclude:
-      return fmt::format("--exclude {}", fmt::join(filter.exclude, ","));
+    case Rule::exclude: {  // a pattern may stand for many
+      constexpr std::size_t kMost = 5;
+      const auto shown = std::min(kMost, filter.exclude.size());
+      const auto end = filter.exclude.begin() + static_cast<std::ptrdiff_t>(shown);
+      return fmt::format("--exclude {}{}", fmt::join(filter.exclude.begin(), end, ","),
+                         end == filter.exclude.end()
+                             ? ""
+                             : fmt::format(" and {} more", filter.exclude.size() - shown));
+    }
     case Rule::max_error:
       return fmt::format("--max-error {}", filter.max_error);
     case Rule::force:
