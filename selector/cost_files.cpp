@@ -365,15 +365,22 @@ std::vector<MachineCosts> machines_in(const CostTable& table) {
 }
 
 Machine find_machine(const CostTable& table, const std::string& id, int threads) {
-  std::vector<Machine> found;
+  std::vector<MachineCosts> found;
   std::string choice;
   for (const MachineCosts& m : machines_in(table)) {
     choice += fmt::format("{}{} with {} thread{}", choice.empty() ? "" : ", ", host_id(m.machine),
                           m.machine.threads, m.machine.threads == 1 ? "" : "s");
     if (!host_id(m.machine).starts_with(id)) continue;
-    if (threads == 0 || threads == m.machine.threads) found.push_back(m.machine);
+    if (threads == 0 || threads == m.machine.threads) found.push_back(m);
   }
-  if (found.size() == 1) return found[0];
+  // Where one machine's threads have lain in several places, that with the most costs.
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.costs > b.costs; });
+  const bool one = std::all_of(found.begin(), found.end(), [&](const MachineCosts& m) {
+    const Machine &a = m.machine, &b = found[0].machine;
+    return a.cpu == b.cpu && a.isa == b.isa && a.version == b.version && a.threads == b.threads;
+  });
+  if (!found.empty() && one) return found[0].machine;
   throw Error(fmt::format("--target {}{}: {} in the cost file, which holds {}", id,
                           threads > 0 ? fmt::format(" --threads {}", threads) : "",
                           found.empty() ? "no such machine" : "more than one such machine",

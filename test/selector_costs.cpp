@@ -199,6 +199,12 @@ TEST_CASE("costs are kept by how far apart the threads lie") {
     CHECK(seconds == (m.machine.apart_ns == 90 ? 1 : 4));
     CHECK(find_machine(read_costs(path), host_id(m.machine), 2).apart_ns == m.machine.apart_ns);
   }
+  // A name that both begin with stands for that of more costs.
+  CostKey more = kKey;
+  more.implementation = "another";
+  CostStore(path, machines[1].machine).put(more, cost(2));
+  const std::string start = host_id(machines[0].machine).substr(0, 10);
+  CHECK(find_machine(read_costs(path), start, 2).apart_ns == machines[1].machine.apart_ns);
 }
 
 TEST_CASE("a distance behind the name of a CPU is read back") {
