@@ -130,10 +130,11 @@ class FullyConnected final : public PreparedLayer {
     if (bias != nullptr) std::copy_n(bias, op_.m, bias_.data());
   }
 
-  /// Words of a group for each output, and floats or words of weights before output `first`.
+  /// 32-bit words that hold a group of one output's weights.
   Index group_words() const { return format_ == kernels::FcWeights::fixed24 ? 3 : 4; }
-  Index words_before(Index first, Index k) const {
-    return first * (k / kernels::kFcGroup) * group_words();
+  /// And k weights, whole groups, of each of so many outputs.
+  Index words(Index outputs, Index k) const {
+    return outputs * (k / kernels::kFcGroup) * group_words();
   }
 
   void pack(Layout layout, const Shape& s, const float* w) {
@@ -149,8 +150,7 @@ class FullyConnected final : public PreparedLayer {
       }
     }
     if (format_ == kernels::FcWeights::fixed24) choose_scales(w, i);
-    weights_ =
-        Buffer(static_cast<std::size_t>(words_before(static_cast<Index>(bias_.size()), filled_k_)));
+    weights_ = Buffer(static_cast<std::size_t>(words(static_cast<Index>(bias_.size()), filled_k_)));
     parallel_for(threads_, threads_, [&](Index t) {
       for (const Panel& panel : panels_[static_cast<std::size_t>(t)]) {
         pack_panel(panel, source, i, w);
@@ -177,7 +177,7 @@ class FullyConnected final : public PreparedLayer {
                   const float* w) {
     const Index width = panel.vecs * lanes_, first = panel.vec * lanes_;
     const Index valid = std::min(width, op_.m - first);
-    float* to = weights_.data() + words_before(first, filled_k_);
+    float* to = weights_.data() + words(first, filled_k_);
     // Pieces of a few cache lines: each output's row of weights is a stream of its own.
     for (Index k0 = 0; k0 < filled_k_; k0 += kStrip) {
       const Index n = std::min(kStrip, filled_k_ - k0);
@@ -192,9 +192,9 @@ class FullyConnected final : public PreparedLayer {
           float* column = to + k0 * width + j;
           for (Index k = 0; k < n; ++k) column[k * width] = strip[static_cast<std::size_t>(k)];
         } else {
-          float* column = to + words_before(width, k0) + j / lanes_ * 3 * lanes_ + j % lanes_;
+          float* column = to + words(width, k0) + j / lanes_ * group_words() * lanes_ + j % lanes_;
           store_fixed(strip, n, scale_[static_cast<std::size_t>(first + j)], column,
-                      words_before(width, kernels::kFcGroup));
+                      words(width, kernels::kFcGroup));
         }
       }
     }
@@ -232,7 +232,7 @@ class FullyConnected final : public PreparedLayer {
         kernels::FcPass pass = {};
         pass.x = in + n * k_ + k;
         pass.x_step = k_;
-        pass.w = weights_.data() + words_before(first, filled_k_) + words_before(width, k);
+        pass.w = weights_.data() + words(first, filled_k_) + words(width, k);
         pass.k = std::min(piece, k_ - k);
         pass.scale = scale_.data() + first;
         pass.bias = k == 0 ? bias_.data() + first : nullptr;

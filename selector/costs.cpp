@@ -15,6 +15,7 @@
 
 #include "convprim/cpu.hpp"
 #include "convprim/error.hpp"
+#include "selector/placement.hpp"
 
 namespace convprim {
 namespace {
@@ -53,7 +54,6 @@ using Db = std::unique_ptr<sqlite3, CloseDb>;
 using Statement = std::unique_ptr<sqlite3_stmt, Finalize>;
 
 constexpr std::string_view kPlaceBegin = ", threads ", kPlaceEnd = " ns apart";
-constexpr double kSamePlace = 2;  // distances within this factor are one
 
 /// How many times as long the longer of two distances is.
 double ratio(double a, double b) { return std::max(a, b) / std::min(a, b); }
@@ -312,8 +312,7 @@ bool CostStore::place(double handoff) {
   for (int known : impl_->places()) {
     if (nearest == 0 || ratio(known, ns) < ratio(nearest, ns)) nearest = known;
   }
-  if (nearest == 0 || ratio(nearest, ns) > kSamePlace)
-    nearest = std::max(1, static_cast<int>(std::lround(ns)));
+  if (!same_place(nearest, ns)) nearest = std::max(1, static_cast<int>(std::lround(ns)));
   if (nearest == m.apart_ns) return false;
   m.apart_ns = nearest;
   impl_->load();

@@ -8,6 +8,8 @@
 
 namespace convprim {
 
+bool same_place(double a, double b) { return std::max(a, b) <= 2 * std::min(a, b); }
+
 double threads_apart(int threads) {
   if (threads <= 1 || emulated()) return 0;
   std::vector<double> all;
@@ -24,7 +26,7 @@ double threads_apart(int threads) {
 bool in_place(const Machine& machine) {
   if (machine.apart_ns == 0) return true;
   const double ns = threads_apart(machine.threads) * 1e9;
-  return ns == 0 || (ns < 2 * machine.apart_ns && machine.apart_ns < 2 * ns);
+  return ns == 0 || same_place(ns, machine.apart_ns);
 }
 
 }  // namespace convprim

@@ -6,6 +6,9 @@
 
 namespace convprim {
 
+/// Whether two distances are those of one place: neither is more than twice the other.
+bool same_place(double a, double b);
+
 /// Seconds from one thread to another and back, see handoff_seconds(): the median of some
 /// measurements. 0 under emulation, and where it cannot be told.
 double threads_apart(int threads);

@@ -373,8 +373,7 @@ class Profiler {
   /// Keeps a cost if the threads still lie where they did; else turns to the costs for where they
   /// lie now and throws Moved. After many moves they are taken as they come.
   void keep(const Task& task, const Cost& cost) {
-    if (moves_ < kMostMoves && !in_place(store_.machine()) &&
-        store_.place(threads_apart(store_.machine().threads))) {
+    if (moves_ < kMostMoves && store_.place(threads_apart(store_.machine().threads))) {
       ++moves_;
       throw Moved{};
     }

@@ -330,8 +330,7 @@ std::string table(const Report& report) {
   if (report.times && !report.times->in_place) {
     line(
         "the threads lay {} ns apart when the network ran, and {} ns when its costs were taken: "
-        "the "
-        "prediction is for those; run again to plan for where they lie now",
+        "the prediction is for those; run again to plan for where they lie now",
         report.times->apart_ns, plan.machine.apart_ns);
   }
   out += memory_text(report);

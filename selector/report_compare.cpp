@@ -32,8 +32,7 @@ std::string table(const Comparison& c) {
         "costs were taken\n";
   } else if (c.moved > 0) {
     out += fmt::format(
-        "the threads moved nearer or farther apart in {} rounds, which were taken "
-        "again\n",
+        "the threads moved nearer or farther apart in {} rounds, which were taken again\n",
         c.moved);
   }
   return out;
