@@ -41,62 +41,40 @@ class Conv1x1 final : public Convolution {
   std::size_t packed_bytes() const override { return kernel_.bytes() + output_.bytes(); }
 
   void run(const RunArgs& args) const noexcept override {
-    parallel_for(threads_, s_.n * tiles_.count(), [&](Index item) {
-      const Index n = item / tiles_.count();
-      const Range pixels = tiles_.pixels(item % tiles_.count());
-      for (Index g = 0; g < s_.g; ++g) {
-        const Range k = tiles_.channels(item % tiles_.count());
-        const Range channels{g * s_.mg() + k.begin, g * s_.mg() + k.end};
+    for_tiles(s_, tiles_, threads_, [&](int, Index n, Index g, Range k, Range pixels) {
+      const Index step = flat_ ? pixels.end - pixels.begin : s_.ow;
+      for (Index p = pixels.begin; p < pixels.end; p += step) {
+        const Tile tile = output_.tile(args, n, k, {p, p + step});
         if (flat_) {
-          product(args, n, g, channels, pixels, pixels.begin);
-          finish(args, n, channels, pixels);
+          product(args, g, tile, p);
         } else {
-          for (Index p = pixels.begin; p < pixels.end; p += s_.ow) {
-            row_product(args, n, g, channels, p / s_.ow);
-            finish(args, n, channels, {p, p + s_.ow});
-          }
+          row_product(args, g, tile);
         }
+        output_.finish(args, tile);
       }
     });
   }
 
  private:
   /// One output row, of which only some columns may see the image.
-  void row_product(const RunArgs& args, Index n, Index g, Range channels, Index y) const {
-    const Index row = y * s_.sh - s_.pt;
-    const Range inside =
+  void row_product(const RunArgs& args, Index g, const Tile& tile) const {
+    const Index row = tile.p.begin / s_.ow * s_.sh - s_.pt;
+    const Range x =
         row >= 0 && row < s_.h ? valid_outputs(s_.ow, s_.w, s_.sw, s_.pl, 0) : Range{s_.ow, s_.ow};
-    if (output_.beta(args) == 0.0F) {
-      zero(args, n, channels, {y * s_.ow, y * s_.ow + inside.begin});
-      zero(args, n, channels, {y * s_.ow + inside.end, (y + 1) * s_.ow});
-    }
-    if (inside.begin == inside.end) return;
-    const Range pixels{y * s_.ow + inside.begin, y * s_.ow + inside.end};
-    product(args, n, g, channels, pixels, row * s_.w + inside.begin * s_.sw - s_.pl);
+    if (x.begin > 0 || x.end < s_.ow) output_.clear(args, tile);
+    if (x.begin == x.end) return;
+    const Range inside{tile.p.begin + x.begin, tile.p.begin + x.end};
+    product(args, g, tile.part(tile.k, inside), row * s_.w + x.begin * s_.sw - s_.pl);
   }
 
   /// Output pixels that see input pixels from `first` on.
-  void product(const RunArgs& args, Index n, Index g, Range channels, Range pixels,
-               Index first) const {
+  void product(const RunArgs& args, Index g, const Tile& tile, Index first) const {
     const Index ld = form_.depth_major() ? s_.mg() : s_.cg();
     const float* kernel = kernel_.data() + g * s_.mg() * s_.cg() +
-                          (channels.begin - g * s_.mg()) * (form_.depth_major() ? 1 : s_.cg());
-    const float* image = args.in + in_.at(n, g * s_.cg(), first / s_.w, first % s_.w);
+                          (tile.k.begin - g * s_.mg()) * (form_.depth_major() ? 1 : s_.cg());
+    const float* image = args.in + in_.at(tile.n, g * s_.cg(), first / s_.w, first % s_.w);
     const Index image_ld = form_.pixel_major() ? in_.w_stride * s_.sw : in_.c_stride;
-    multiply(form_, channels.end - channels.begin, pixels.end - pixels.begin, s_.cg(), {kernel, ld},
-             {image, image_ld}, output_.beta(args),
-             output_.tile(args, n, channels.begin, pixels.begin), output_.ld());
-  }
-
-  void zero(const RunArgs& args, Index n, Range channels, Range pixels) const {
-    if (pixels.begin == pixels.end) return;
-    clear_tile(form_.ki, channels.end - channels.begin, pixels.end - pixels.begin,
-               output_.tile(args, n, channels.begin, pixels.begin), output_.ld());
-  }
-
-  void finish(const RunArgs& args, Index n, Range channels, Range pixels) const {
-    output_.finish(args, n, channels, pixels, output_.tile(args, n, channels.begin, pixels.begin),
-                   output_.ld());
+    multiply(form_, s_.cg(), {kernel, ld}, {image, image_ld}, output_.beta(args), tile);
   }
 
   Scenario s_;

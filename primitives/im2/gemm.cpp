@@ -1,6 +1,7 @@
 // What the GEMM families share, see gemm.hpp.
 #include "primitives/im2/gemm.hpp"
 
+#include <cassert>
 #include <cstring>
 
 #include "blas.hpp"
@@ -8,14 +9,14 @@
 
 namespace convprim::gemm {
 
-void multiply(const Form& form, Index channels, Index pixels, Index depth, Matrix kernel,
-              Matrix image, float beta, float* tile, Index tile_ld) {
+void multiply(const Form& form, Index depth, Matrix kernel, Matrix image, float beta,
+              const Tile& tile) {
   if (form.ki) {
-    sgemm(form.trans_a, form.trans_b, channels, pixels, depth, 1, kernel.data, kernel.ld,
-          image.data, image.ld, beta, tile, tile_ld);
+    sgemm(form.trans_a, form.trans_b, tile.channels(), tile.pixels(), depth, 1, kernel.data,
+          kernel.ld, image.data, image.ld, beta, tile.data, tile.ld);
   } else {
-    sgemm(form.trans_a, form.trans_b, pixels, channels, depth, 1, image.data, image.ld, kernel.data,
-          kernel.ld, beta, tile, tile_ld);
+    sgemm(form.trans_a, form.trans_b, tile.pixels(), tile.channels(), depth, 1, image.data,
+          image.ld, kernel.data, kernel.ld, beta, tile.data, tile.ld);
   }
 }
 
@@ -68,32 +69,49 @@ Output::Output(const Scenario& s, Layout layout, bool ki, Tiles tiles, const Wei
   if (weights.bias != nullptr) std::copy_n(weights.bias, s.m, bias_.data());
 }
 
-void Output::finish(const RunArgs& args, Index n, Range k, Range p, float* tile, Index ld) const {
+Tile Output::tile(const RunArgs& args, Index n, Range k, Range p, float* staged) const {
+  if (direct_) {
+    float* first = args.out + at_.at(n, k.begin, p.begin / ow_, p.begin % ow_);
+    return {ki_, n, k, p, first, ki_ ? at_.c_stride : at_.w_stride};
+  }
+  assert(staged != nullptr);
+  return dense_tile(ki_, n, k, p, staged);
+}
+
+void Output::clear(const RunArgs& args, const Tile& tile) const {
+  if (adds_in_place(args)) return;
+  const Index rows = ki_ ? tile.channels() : tile.pixels();
+  const Index length = ki_ ? tile.pixels() : tile.channels();
+  for (Index i = 0; i < rows; ++i) std::fill_n(tile.data + i * tile.ld, length, 0.0F);
+}
+
+void Output::finish(const RunArgs& args, const Tile& tile) const {
   if (direct_ && trivial_) return;
   if (ki_) {
-    finish_planes(args, n, k, p, tile, ld);
+    finish_planes(args, tile);
   } else if (layout_ == Layout::chw || layout_ == Layout::hcw) {
-    finish_transposed(args, n, k, p, tile, ld);
+    finish_transposed(args, tile);
   } else {
-    finish_pixels(args, n, k, p, tile, ld);
+    finish_pixels(args, tile);
   }
 }
 
 /// [channels][pixels] to chw (in place) or hcw: runs of one channel.
-void Output::finish_planes(const RunArgs& args, Index n, Range k, Range p, float* tile,
-                           Index ld) const {
+void Output::finish_planes(const RunArgs& args, const Tile& tile) const {
   const auto& kernels = *kernels::active().elementwise;
   const float* residual = epilogue_.residual && !adds_in_place(args) ? args.residual : nullptr;
-  for (Index c = k.begin; c < k.end; ++c) {
-    float* row = tile + (c - k.begin) * ld;
+  const Range p = tile.p;
+  for (Index c = tile.k.begin; c < tile.k.end; ++c) {
+    float* row = tile.at(c, p.begin);
     const float bias = bias_[static_cast<std::size_t>(c)];
     const auto run = [&](Index y, Index x, Index length, Index at) {
-      const float* added = residual != nullptr ? residual + residual_at_.at(n, c, y, x) : nullptr;
+      const float* added =
+          residual != nullptr ? residual + residual_at_.at(tile.n, c, y, x) : nullptr;
       if (!trivial_) {
         kernels.epilogue_channel(row + at, added, bias, epilogue_.lo, epilogue_.hi, length);
       }
       if (!direct_) {
-        std::memcpy(args.out + at_.at(n, c, y, x), row + at,
+        std::memcpy(args.out + at_.at(tile.n, c, y, x), row + at,
                     static_cast<std::size_t>(length) * sizeof(float));
       }
     };
@@ -106,22 +124,22 @@ void Output::finish_planes(const RunArgs& args, Index n, Range k, Range p, float
 }
 
 /// [pixels][channels] to hwc (in place) or a blocked layout: runs of one pixel's channels.
-void Output::finish_pixels(const RunArgs& args, Index n, Range k, Range p, float* tile,
-                           Index ld) const {
+void Output::finish_pixels(const RunArgs& args, const Tile& tile) const {
   const auto& kernels = *kernels::active().elementwise;
   const float* residual = epilogue_.residual && !adds_in_place(args) ? args.residual : nullptr;
-  const Index width = direct_ ? k.end - k.begin : at_.block;
-  for (Index q = p.begin; q < p.end; ++q) {
+  const Index width = direct_ ? tile.channels() : at_.block;
+  for (Index q = tile.p.begin; q < tile.p.end; ++q) {
     const Index y = q / ow_, x = q % ow_;
-    for (Index c = k.begin; c < k.end; c += width) {
-      float* lanes = tile + (q - p.begin) * ld + (c - k.begin);
-      const Index used = std::min(width, k.end - c);
+    for (Index c = tile.k.begin; c < tile.k.end; c += width) {
+      float* lanes = tile.at(c, q);
+      const Index used = std::min(width, tile.k.end - c);
       if (!trivial_) {
-        const float* added = residual != nullptr ? residual + residual_at_.at(n, c, y, x) : nullptr;
+        const float* added =
+            residual != nullptr ? residual + residual_at_.at(tile.n, c, y, x) : nullptr;
         kernels.epilogue_pixel(lanes, added, bias_.data() + c, epilogue_.lo, epilogue_.hi, used);
       }
       if (direct_) continue;
-      float* to = args.out + at_.at(n, c, y, x);
+      float* to = args.out + at_.at(tile.n, c, y, x);
       std::memcpy(to, lanes, static_cast<std::size_t>(used) * sizeof(float));
       std::fill(to + used, to + width, 0.0F);
     }
@@ -129,22 +147,21 @@ void Output::finish_pixels(const RunArgs& args, Index n, Range k, Range p, float
 }
 
 /// [pixels][channels] to chw or hcw.
-void Output::finish_transposed(const RunArgs& args, Index n, Range k, Range p, const float* tile,
-                               Index ld) const {
+void Output::finish_transposed(const RunArgs& args, const Tile& tile) const {
   const auto& kernels = *kernels::active().elementwise;
   constexpr Index kRun = 64;
   float line[kRun];
-  for_runs(p, ow_, [&](Index y, Index x, Index length, Index at) {
-    for (Index c = k.begin; c < k.end; ++c) {
+  for_runs(tile.p, ow_, [&](Index y, Index x, Index length, Index at) {
+    for (Index c = tile.k.begin; c < tile.k.end; ++c) {
       for (Index done = 0; done < length; done += kRun) {
         const Index some = std::min(kRun, length - done);
-        const float* from = tile + (at + done) * ld + (c - k.begin);
-        for (Index i = 0; i < some; ++i) line[i] = from[i * ld];
+        const float* from = tile.at(c, tile.p.begin + at + done);
+        for (Index i = 0; i < some; ++i) line[i] = from[i * tile.ld];
         const float* added =
-            epilogue_.residual ? args.residual + residual_at_.at(n, c, y, x + done) : nullptr;
+            epilogue_.residual ? args.residual + residual_at_.at(tile.n, c, y, x + done) : nullptr;
         kernels.epilogue_channel(line, added, bias_[static_cast<std::size_t>(c)], epilogue_.lo,
                                  epilogue_.hi, some);
-        std::memcpy(args.out + at_.at(n, c, y, x + done), line,
+        std::memcpy(args.out + at_.at(tile.n, c, y, x + done), line,
                     static_cast<std::size_t>(some) * sizeof(float));
       }
     }
@@ -172,12 +189,6 @@ Tiles split_tiles(const Scenario& s, Index wide, Index grain, int threads) {
   t.tile_channels = ceil_div(ceil_div(s.mg(), t.channel_tiles), kFewChannels) * kFewChannels;
   t.channel_tiles = ceil_div(s.mg(), t.tile_channels);
   return t;
-}
-
-void clear_tile(bool ki, Index channels, Index pixels, float* tile, Index ld) {
-  for (Index i = 0; i < (ki ? channels : pixels); ++i) {
-    std::fill_n(tile + i * ld, ki ? pixels : channels, 0.0F);
-  }
 }
 
 }  // namespace convprim::gemm

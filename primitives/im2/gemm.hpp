@@ -1,6 +1,6 @@
 // What the GEMM families (im2, kn2, mec, conv-1x1) share: the ways to pass a product of image and
-// kernel matrices to sgemm, the packing of kernel matrices, and the way of a finished tile into the
-// output tensor.
+// kernel matrices to sgemm, the packing of kernel matrices, the cutting of the output into tiles,
+// and their way into the output tensor.
 //
 // A group's convolution is one product over `depth`, the taps and input channels of a patch:
 //   ki: out[k][p] = sum over r of kernel[k][r] * image[r][p]    the tile is [channels][pixels]
@@ -36,9 +36,34 @@ struct Matrix {
   Index ld;
 };
 
+/// Channels k and pixels p of image n, as products make them: [channels][pixels] (ki) or
+/// [pixels][channels].
+struct Tile {
+  bool ki;
+  Index n;
+  Range k, p;
+  float* data;
+  Index ld;  ///< distance of rows
+  Index channels() const { return k.end - k.begin; }
+  Index pixels() const { return p.end - p.begin; }
+  /// Element of one channel and pixel, both counted as k and p are.
+  float* at(Index channel, Index pixel) const {
+    channel -= k.begin, pixel -= p.begin;
+    return data + (ki ? channel * ld + pixel : pixel * ld + channel);
+  }
+  Tile part(Range channels, Range pixels) const {
+    return {ki, n, channels, pixels, at(channels.begin, pixels.begin), ld};
+  }
+};
+
+/// A tile whose rows follow each other.
+inline Tile dense_tile(bool ki, Index n, Range k, Range p, float* data) {
+  return {ki, n, k, p, data, ki ? p.end - p.begin : k.end - k.begin};
+}
+
 /// tile = kernel and image multiplied in that form, plus beta * tile.
-void multiply(const Form& form, Index channels, Index pixels, Index depth, Matrix kernel,
-              Matrix image, float beta, float* tile, Index tile_ld);
+void multiply(const Form& form, Index depth, Matrix kernel, Matrix image, float beta,
+              const Tile& tile);
 
 /// Where the elements of one panel's filter go: strides of output channel, input channel, kernel
 /// row and column.
@@ -56,6 +81,9 @@ KernelStrides kernel_strides(const Scenario& s, DepthOrder order, bool depth_maj
 /// 0: all of them).
 Buffer pack_kernel(const Scenario& s, const float* filter, const KernelStrides& to,
                    Index panel = 0);
+
+/// Floats rounded up to whole cache lines.
+constexpr Index cache_lines(Index floats) { return (floats + 15) / 16 * 16; }
 
 /// Quotient rounded up; a may be negative, b is positive.
 constexpr Index ceil_div(Index a, Index b) { return a > 0 ? (a + b - 1) / b : -(-a / b); }
@@ -75,10 +103,9 @@ void for_runs(Range p, Index ow, Body&& body) {
   }
 }
 
-/// The output tensor as the destination of tiles: layout, slice and epilogue. Tiles are [channels]
-/// [pixels] (ki) or [pixels][channels]; those of ki in chw and of ik in hwc are multiplied straight
-/// into the output, and if no tile is longer than an output row those of ki in hcw as well; others
-/// are staged in a scratch tile.
+/// The output tensor as the destination of tiles: layout, slice and epilogue. Tiles of ki in chw
+/// and of ik in hwc are multiplied straight into the output, and if no tile is longer than an
+/// output row those of ki in hcw as well; others are staged in the workspace.
 class Output {
  public:
   enum class Tiles : std::uint8_t { any, single_rows };
@@ -86,30 +113,29 @@ class Output {
   Output(const Scenario& s, Layout layout, bool ki, Tiles tiles, const Weights& weights,
          const Options& options);
 
-  /// sgemm can write tiles where they belong.
-  bool direct() const { return direct_; }
-  /// Row distance of a direct tile.
-  Index ld() const { return ki_ ? at_.c_stride : at_.w_stride; }
-  /// First element of a direct tile.
-  float* tile(const RunArgs& args, Index n, Index k, Index p) const {
-    return args.out + at_.at(n, k, p / ow_, p % ow_);
+  /// Workspace to stage a tile of so many channels and pixels: none where sgemm can write tiles
+  /// where they belong.
+  Index staged_floats(Index channels, Index pixels) const {
+    return direct_ ? 0 : cache_lines(channels * pixels);
   }
-  /// The factor of what a direct tile held before: 1 where the residual lies in the output itself,
-  /// so that multiplying must add to it.
+  /// Where to make a tile: in the output, or staged.
+  Tile tile(const RunArgs& args, Index n, Range k, Range p, float* staged = nullptr) const;
+  /// The factor of what a tile held before: 1 where the residual lies in the output itself, so that
+  /// multiplying must add to it.
   float beta(const RunArgs& args) const { return adds_in_place(args) ? 1.0F : 0.0F; }
-  /// Bias, residual and clamp on channels k and pixels p of image n, held in a tile with rows `ld`
-  /// apart; then stores the tile if it is a staged one.
-  void finish(const RunArgs& args, Index n, Range k, Range p, float* tile, Index ld) const;
+  /// Prepares a tile for products that all add to it.
+  void clear(const RunArgs& args, const Tile& tile) const;
+  /// Bias, residual and clamp on a tile or a part of it; then stores it if it is staged.
+  void finish(const RunArgs& args, const Tile& tile) const;
   std::size_t bytes() const { return bias_.bytes(); }
 
  private:
   bool adds_in_place(const RunArgs& args) const {
     return direct_ && epilogue_.residual && args.residual == args.out;
   }
-  void finish_planes(const RunArgs& args, Index n, Range k, Range p, float* tile, Index ld) const;
-  void finish_pixels(const RunArgs& args, Index n, Range k, Range p, float* tile, Index ld) const;
-  void finish_transposed(const RunArgs& args, Index n, Range k, Range p, const float* tile,
-                         Index ld) const;
+  void finish_planes(const RunArgs& args, const Tile& tile) const;
+  void finish_pixels(const RunArgs& args, const Tile& tile) const;
+  void finish_transposed(const RunArgs& args, const Tile& tile) const;
 
   Layout layout_;
   bool ki_, direct_, trivial_;
@@ -138,10 +164,21 @@ struct Tiles {
 /// busy; where that would make the tiles too narrow for an efficient product, the channels are cut.
 Tiles split_tiles(const Scenario& s, Index wide, Index grain, int threads);
 
-/// Zeros in a tile of either form.
-void clear_tile(bool ki, Index channels, Index pixels, float* tile, Index ld);
-
-/// Floats rounded up to whole cache lines.
-constexpr Index cache_lines(Index floats) { return (floats + 15) / 16 * 16; }
+/// Shares the tiles of all images and groups among threads: body(thread, n, g, k, p), channels
+/// counted over all groups.
+template <class Body>
+void for_tiles(const Scenario& s, const Tiles& tiles, int threads, Body&& body) {
+  const Index items = s.n * tiles.count();
+  parallel(team_of(threads, items), [&](int thread, int team) {
+    const Range mine = share(items, thread, team);
+    for (Index item = mine.begin; item < mine.end; ++item) {
+      const Index n = item / tiles.count(), tile = item % tiles.count();
+      const Range k = tiles.channels(tile);
+      for (Index g = 0; g < s.g; ++g) {
+        body(thread, n, g, Range{g * s.mg() + k.begin, g * s.mg() + k.end}, tiles.pixels(tile));
+      }
+    }
+  });
+}
 
 }  // namespace convprim::gemm

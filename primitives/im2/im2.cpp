@@ -94,7 +94,7 @@ class Im2Convolution final : public Convolution {
                             kernel_strides(s, im2_.order(), im2_.form.depth_major()))),
         output_(s, row.out, im2_.form.ki, Output::Tiles::any, weights, options) {
     patch_floats_ = cache_lines(tiling_.pixels * tiling_.depth);
-    tile_floats_ = output_.direct() ? 0 : cache_lines(tiling_.pixels * s.m);
+    tile_floats_ = output_.staged_floats(s.m, tiling_.pixels);
     const bool stages = im2_.style == Style::copy_long && !im2_.by_row();
     scratch_floats_ = stages ? cache_lines(copy_long_scratch(s, tiling_.pixels)) : 0;
   }
@@ -133,9 +133,7 @@ class Im2Convolution final : public Convolution {
   void one_tile(const RunArgs& args, Index n, Range pixels, const Worker& worker) const {
     const Index count = pixels.end - pixels.begin;
     const Form& form = im2_.form;
-    float* tile = output_.direct() ? output_.tile(args, n, 0, pixels.begin) : worker.staged;
-    const Index ld = output_.direct() ? output_.ld() : form.ki ? count : s_.m;
-    const Index channel_step = form.ki ? ld : 1;
+    const Tile tile = output_.tile(args, n, {0, s_.m}, pixels, worker.staged);
     const Range own = share(s_.mg(), worker.thread, worker.team, 16);
     for (Index g = 0; g < s_.g; ++g) {
       const float* image = args.in + in_.at(n, g * s_.cg(), 0, 0);
@@ -156,15 +154,15 @@ class Im2Convolution final : public Convolution {
         }
         team_barrier(worker.team);
         if (own.begin < own.end) {
-          multiply(form, own.end - own.begin, count, deep, kernel(g, own.begin, r),
-                   {worker.patch, patch_ld}, r > 0 ? 1.0F : output_.beta(args),
-                   tile + (g * s_.mg() + own.begin) * channel_step, ld);
+          multiply(form, deep, kernel(g, own.begin, r), {worker.patch, patch_ld},
+                   r > 0 ? 1.0F : output_.beta(args),
+                   tile.part({g * s_.mg() + own.begin, g * s_.mg() + own.end}, pixels));
         }
         team_barrier(worker.team);
       }
     }
     const Range done = share(s_.m, worker.thread, worker.team, 16);
-    output_.finish(args, n, done, pixels, tile + done.begin * channel_step, ld);
+    output_.finish(args, tile.part(done, pixels));
   }
 
   /// A group's kernel matrix from channel k and depth r on.

@@ -67,7 +67,7 @@ class Kn2 final : public Convolution {
         in_(strides(row.in, s.in())),
         kernel_(pack(s, weights.filter)),
         output_(s, row.out, form_.ki, Output::Tiles::any, weights, options),
-        staged_floats_(output_.direct() ? 0 : cache_lines(cut_.rows * s.ow * cut_.panel)) {}
+        staged_floats_(output_.staged_floats(cut_.panel, cut_.rows * s.ow)) {}
 
   std::size_t workspace_bytes() const override {
     return static_cast<std::size_t>(threads_ * thread_floats()) * sizeof(float);
@@ -101,33 +101,25 @@ class Kn2 final : public Convolution {
   /// One band of one panel; panels are counted over all groups.
   void band(const RunArgs& args, Index n, Index panel, Range rows, float* own) const {
     const Index count = cut_.panel, g = panel / cut_.panels;
-    const Range channels{panel * count, (panel + 1) * count};
-    const Range pixels{rows.begin * s_.ow, rows.end * s_.ow};
-    const bool direct = output_.direct();
-    float* tile =
-        direct ? output_.tile(args, n, channels.begin, pixels.begin) : own + cut_.plane_floats;
-    const Index ld = direct ? output_.ld() : count;
-    if (!direct || output_.beta(args) == 0.0F) {
-      clear_tile(form_.ki, count, pixels.end - pixels.begin, tile, ld);
-    }
+    const Tile tile = output_.tile(args, n, {panel * count, (panel + 1) * count},
+                                   {rows.begin * s_.ow, rows.end * s_.ow}, own + cut_.plane_floats);
+    output_.clear(args, tile);
     // The image rows that the band sees through any tap.
     const Index above = std::max<Index>(0, rows.begin - s_.pt);
     const Index below = std::min(s_.h, rows.end - 1 - s_.pt + (s_.kh - 1) * s_.dh + 1);
     if (above < below) {
-      const Index seen = (below - above) * s_.w, wide = taps_ * count;
-      const Index plane_ld = form_.ki ? seen : wide;
-      multiply(form_, wide, seen, s_.cg(),
+      const Index wide = taps_ * count;
+      const Tile planes = dense_tile(form_.ki, n, {0, wide}, {above * s_.w, below * s_.w}, own);
+      multiply(form_, s_.cg(),
                {kernel_.data() + panel * wide * s_.cg(), form_.depth_major() ? wide : s_.cg()},
-               {args.in + in_.at(n, g * s_.cg(), above, 0), in_.w_stride}, 0, own, plane_ld);
+               {args.in + in_.at(n, g * s_.cg(), above, 0), in_.w_stride}, 0, planes);
       for (Index t = 0; t < taps_; ++t) {
         const Tap tap = make_tap(s_, t / s_.kw, t % s_.kw, rows);
-        const float* plane = own + t * count * (form_.ki ? plane_ld : 1);
-        if (!tap.empty()) {
-          shift_add(s_, form_.ki, count, tap, plane, plane_ld, above, tile, ld, rows.begin);
-        }
+        if (tap.empty()) continue;
+        shift_add(s_, tap, planes.part({t * count, (t + 1) * count}, planes.p), tile);
       }
     }
-    output_.finish(args, n, channels, pixels, tile, ld);
+    output_.finish(args, tile);
   }
 
   Scenario s_;

@@ -21,10 +21,9 @@ struct Tap {
 /// Tap (i, j), its outputs cut to `rows`.
 Tap make_tap(const Scenario& s, Index i, Index j, Range rows);
 
-/// Adds what a tap's product holds to a tile of output rows: `from` holds input pixels from row
-/// `from_row` on, `to` output pixels from row `to_row` on, in the same form (ki or not).
-void shift_add(const Scenario& s, bool ki, Index channels, const Tap& tap, const float* from,
-               Index from_ld, Index from_row, float* to, Index to_ld, Index to_row);
+/// Adds a tap's product, whose pixels are those of the input, to a tile of as many channels whose
+/// pixels are those of the output; both hold whole rows, in the same form (ki or not).
+void shift_add(const Scenario& s, const Tap& tap, const Tile& product, const Tile& sums);
 
 /// Why kn2 does not do.
 const char* reject_kn2(const Scenario& s);

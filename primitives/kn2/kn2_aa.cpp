@@ -63,17 +63,8 @@ class Kn2Aa final : public Convolution {
   std::size_t packed_bytes() const override { return kernel_.bytes() + output_.bytes(); }
 
   void run(const RunArgs& args) const noexcept override {
-    const Index items = s_.n * tiles_.count();
-    parallel(threads_, [&](int thread, int team) {
-      float* own = static_cast<float*>(args.workspace) + thread * ends_floats();
-      const Range mine = share(items, thread, team);
-      for (Index item = mine.begin; item < mine.end; ++item) {
-        const Range pixels = tiles_.pixels(item % tiles_.count());
-        for (Index g = 0; g < s_.g; ++g) {
-          band(args, item / tiles_.count(), g, tiles_.channels(item % tiles_.count()),
-               {pixels.begin / s_.ow, pixels.end / s_.ow}, own);
-        }
-      }
+    for_tiles(s_, tiles_, threads_, [&](int thread, Index n, Index g, Range k, Range p) {
+      band(args, n, g, k, p, static_cast<float*>(args.workspace) + thread * ends_floats());
     });
   }
 
@@ -86,67 +77,52 @@ class Kn2Aa final : public Convolution {
     return t.y.begin == rows.begin && t.y.end == rows.end && t.x.begin == 0 && t.x.end == s_.ow;
   }
 
-  void band(const RunArgs& args, Index n, Index g, Range k, Range rows, float* own) const {
-    const Range channels{g * s_.mg() + k.begin, g * s_.mg() + k.end};
-    const Range pixels{rows.begin * s_.ow, rows.end * s_.ow};
-    float* tile = output_.tile(args, n, channels.begin, pixels.begin);
-    const float beta = output_.beta(args);
-    const Part part{&args, n, g, channels, rows, tile};
+  void band(const RunArgs& args, Index n, Index g, Range channels, Range pixels, float* own) const {
+    const Tile tile = output_.tile(args, n, channels, pixels);
     if (first_i_ >= 0) {
-      product(part, first_i_, first_j_, beta);
-    } else if (beta == 0.0F) {
-      clear_tile(form_.ki, size(channels), size(pixels), tile, output_.ld());
+      product(args, g, tile, first_i_, first_j_, output_.beta(args));
+    } else {
+      output_.clear(args, tile);
     }
     for (Index j = 0; j < s_.kw; ++j) {
-      const Range x = make_tap(s_, 0, j, rows).x;
+      const Range x = make_tap(s_, 0, j, {0, s_.oh}).x;
       if (x.begin == x.end) continue;
-      if (flat_) swap_ends(part, x, own, true);
+      if (flat_) swap_ends(tile, x, own, true);
       for (Index i = 0; i < s_.kh; ++i) {
-        if (i != first_i_ || j != first_j_) product(part, i, j, 1);
+        if (i != first_i_ || j != first_j_) product(args, g, tile, i, j, 1);
       }
-      if (flat_) swap_ends(part, x, own, false);
+      if (flat_) swap_ends(tile, x, own, false);
     }
-    output_.finish(args, n, channels, pixels, tile, output_.ld());
+    output_.finish(args, tile);
   }
 
-  struct Part {
-    const RunArgs* args;
-    Index n, g;
-    Range channels, rows;
-    float* tile;
-  };
-  static Index size(Range r) { return r.end - r.begin; }
-
   /// What one tap adds to the tile.
-  void product(const Part& part, Index i, Index j, float beta) const {
-    const Tap t = make_tap(s_, i, j, part.rows);
+  void product(const RunArgs& args, Index g, const Tile& tile, Index i, Index j, float beta) const {
+    const Tap t = make_tap(s_, i, j, {tile.p.begin / s_.ow, tile.p.end / s_.ow});
     if (t.empty()) return;
     const bool depth_major = form_.depth_major();
     const Index depth = s_.cg() * s_.kh * s_.kw, r = (i * s_.kw + j) * s_.cg();
-    const Index k = part.channels.begin - part.g * s_.mg();
+    const Index k = tile.k.begin - g * s_.mg();
     const Matrix kernel{
-        kernel_.data() + part.g * s_.mg() * depth + (depth_major ? r * s_.mg() + k : k * depth + r),
+        kernel_.data() + g * s_.mg() * depth + (depth_major ? r * s_.mg() + k : k * depth + r),
         depth_major ? s_.mg() : depth};
     const Index image_ld = form_.pixel_major() ? in_.w_stride : in_.c_stride;
-    const Index pixel_step = form_.ki ? 1 : output_.ld();
-    const Index rows = flat_ ? size(t.y) : 1;
+    const Index rows = flat_ ? t.y.end - t.y.begin : 1;
     for (Index y = t.y.begin; y < t.y.end; y += rows) {
-      const float* image =
-          part.args->in + in_.at(part.n, part.g * s_.cg(), y + t.down, t.x.begin + t.right);
-      const Index at = (y - part.rows.begin) * s_.ow + t.x.begin;
-      multiply(form_, size(part.channels), (rows - 1) * s_.ow + size(t.x), s_.cg(), kernel,
-               {image, image_ld}, beta, part.tile + at * pixel_step, output_.ld());
+      const float* image = args.in + in_.at(tile.n, g * s_.cg(), y + t.down, t.x.begin + t.right);
+      const Range seen{y * s_.ow + t.x.begin, (y + rows - 1) * s_.ow + t.x.end};
+      multiply(form_, s_.cg(), kernel, {image, image_ld}, beta, tile.part(tile.k, seen));
     }
   }
 
   /// Copies the columns outside x to `aside`, or back.
-  void swap_ends(const Part& part, Range x, float* aside, bool out) const {
+  void swap_ends(const Tile& tile, Range x, float* aside, bool out) const {
     const Index ends[] = {0, x.begin, x.end, s_.ow};
-    const Index lines = form_.ki ? size(part.channels) : 1;
-    const Index step = form_.ki ? 1 : output_.ld(), run = form_.ki ? 1 : size(part.channels);
+    const Index lines = tile.ki ? tile.channels() : 1, run = tile.ki ? 1 : tile.channels();
+    const Index step = tile.ki ? 1 : tile.ld;
     for (Index k = 0; k < lines; ++k) {
-      for (Index y = 0; y < size(part.rows); ++y) {
-        float* row = part.tile + k * output_.ld() + y * s_.ow * step;
+      for (Index p = tile.p.begin; p < tile.p.end; p += s_.ow) {
+        float* row = tile.at(tile.k.begin + k, p);
         for (const Index* end : {ends, ends + 2}) {
           for (Index e = end[0]; e < end[1]; ++e, aside += run) {
             if (out) {

@@ -33,42 +33,29 @@ class Kn2As final : public Convolution {
     tiles_ = split_tiles(s, std::max<Index>(512, budget / (s.cg() + 2 * s.mg())), s.ow, threads_);
     const Index rows = tiles_.tile_pixels / s.ow;
     product_floats_ = cache_lines(rows * s.w * tiles_.tile_channels);
-    staged_floats_ = output_.direct() ? 0 : cache_lines(tiles_.tile_pixels * tiles_.tile_channels);
+    staged_floats_ = output_.staged_floats(tiles_.tile_channels, tiles_.tile_pixels);
   }
 
   std::size_t workspace_bytes() const override {
-    return static_cast<std::size_t>(threads_ * (product_floats_ + staged_floats_)) * sizeof(float);
+    return static_cast<std::size_t>(threads_ * thread_floats()) * sizeof(float);
   }
   std::size_t packed_bytes() const override { return kernel_.bytes() + output_.bytes(); }
 
   void run(const RunArgs& args) const noexcept override {
-    const Index items = s_.n * tiles_.count();
-    parallel(threads_, [&](int thread, int team) {
-      float* own =
-          static_cast<float*>(args.workspace) + thread * (product_floats_ + staged_floats_);
-      const Range mine = share(items, thread, team);
-      for (Index item = mine.begin; item < mine.end; ++item) {
-        const Range pixels = tiles_.pixels(item % tiles_.count());
-        for (Index g = 0; g < s_.g; ++g) {
-          band(args, item / tiles_.count(), g, tiles_.channels(item % tiles_.count()),
-               {pixels.begin / s_.ow, pixels.end / s_.ow}, own);
-        }
-      }
+    for_tiles(s_, tiles_, threads_, [&](int thread, Index n, Index g, Range k, Range p) {
+      band(args, n, g, k, p, static_cast<float*>(args.workspace) + thread * thread_floats());
     });
   }
 
  private:
-  void band(const RunArgs& args, Index n, Index g, Range k, Range rows, float* own) const {
-    const Index count = k.end - k.begin;
-    const Range channels{g * s_.mg() + k.begin, g * s_.mg() + k.end};
-    const Range pixels{rows.begin * s_.ow, rows.end * s_.ow};
-    const bool direct = output_.direct(), depth_major = form_.depth_major();
-    float* tile =
-        direct ? output_.tile(args, n, channels.begin, pixels.begin) : own + product_floats_;
-    const Index ld = direct ? output_.ld() : form_.ki ? pixels.end - pixels.begin : count;
-    if (!direct || output_.beta(args) == 0.0F) {
-      clear_tile(form_.ki, count, pixels.end - pixels.begin, tile, ld);
-    }
+  Index thread_floats() const { return product_floats_ + staged_floats_; }
+
+  void band(const RunArgs& args, Index n, Index g, Range channels, Range pixels, float* own) const {
+    const Tile tile = output_.tile(args, n, channels, pixels, own + product_floats_);
+    output_.clear(args, tile);
+    const Range rows{pixels.begin / s_.ow, pixels.end / s_.ow};
+    const bool depth_major = form_.depth_major();
+    const Index k = channels.begin - g * s_.mg();
     const Index depth = s_.cg() * s_.kh * s_.kw;
     const Index image_ld = form_.pixel_major() ? in_.w_stride : in_.c_stride;
     for (Index i = 0; i < s_.kh; ++i) {
@@ -76,16 +63,16 @@ class Kn2As final : public Convolution {
         const Tap tap = make_tap(s_, i, j, rows);
         if (tap.empty()) continue;
         const Index r = (i * s_.kw + j) * s_.cg(), from_row = tap.y.begin + tap.down;
-        const float* kernel = kernel_.data() + g * s_.mg() * depth +
-                              (depth_major ? r * s_.mg() + k.begin : k.begin * depth + r);
-        const Index seen = (tap.y.end - tap.y.begin) * s_.w;
-        const Index product_ld = form_.ki ? seen : count;
-        multiply(form_, count, seen, s_.cg(), {kernel, depth_major ? s_.mg() : depth},
-                 {args.in + in_.at(n, g * s_.cg(), from_row, 0), image_ld}, 0, own, product_ld);
-        shift_add(s_, form_.ki, count, tap, own, product_ld, from_row, tile, ld, rows.begin);
+        const float* kernel =
+            kernel_.data() + g * s_.mg() * depth + (depth_major ? r * s_.mg() + k : k * depth + r);
+        const Tile product = dense_tile(form_.ki, n, channels,
+                                        {from_row * s_.w, (tap.y.end + tap.down) * s_.w}, own);
+        multiply(form_, s_.cg(), {kernel, depth_major ? s_.mg() : depth},
+                 {args.in + in_.at(n, g * s_.cg(), from_row, 0), image_ld}, 0, product);
+        shift_add(s_, tap, product, tile);
       }
     }
-    output_.finish(args, n, channels, pixels, tile, ld);
+    output_.finish(args, tile);
   }
 
   Scenario s_;

@@ -17,31 +17,30 @@ Tap make_tap(const Scenario& s, Index i, Index j, Range rows) {
   return t;
 }
 
-void shift_add(const Scenario& s, bool ki, Index channels, const Tap& tap, const float* from,
-               Index from_ld, Index from_row, float* to, Index to_ld, Index to_row) {
+void shift_add(const Scenario& s, const Tap& tap, const Tile& product, const Tile& sums) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const auto add = [&](float* sum, const float* term, Index count) {
     kernels::active().elementwise->epilogue_channel(sum, term, 0, -kInfinity, kInfinity, count);
   };
-  const Index width = tap.x.end - tap.x.begin;
-  const auto input_pixel = [&](Index y) {
-    return (y + tap.down - from_row) * s.w + tap.x.begin + tap.right;
-  };
-  const auto output_pixel = [&](Index y) { return (y - to_row) * s.ow + tap.x.begin; };
-  if (ki) {
+  const float* from =
+      product.at(product.k.begin, (tap.y.begin + tap.down) * s.w + tap.x.begin + tap.right);
+  float* to = sums.at(sums.k.begin, tap.y.begin * s.ow + tap.x.begin);
+  const Index rows = tap.y.end - tap.y.begin, width = tap.x.end - tap.x.begin;
+  const Index channels = sums.channels();
+  if (sums.ki) {
     for (Index k = 0; k < channels; ++k) {
-      for (Index y = tap.y.begin; y < tap.y.end; ++y) {
-        add(to + k * to_ld + output_pixel(y), from + k * from_ld + input_pixel(y), width);
+      for (Index y = 0; y < rows; ++y) {
+        add(to + k * sums.ld + y * s.ow, from + k * product.ld + y * s.w, width);
       }
     }
     return;
   }
   // Pixels without a gap between them are one run.
-  const bool dense = from_ld == channels && to_ld == channels;
+  const bool dense = product.ld == channels && sums.ld == channels;
   const Index runs = dense ? 1 : width, run = dense ? width * channels : channels;
-  for (Index y = tap.y.begin; y < tap.y.end; ++y) {
+  for (Index y = 0; y < rows; ++y) {
     for (Index x = 0; x < runs; ++x) {
-      add(to + (output_pixel(y) + x) * to_ld, from + (input_pixel(y) + x) * from_ld, run);
+      add(to + (y * s.ow + x) * sums.ld, from + (y * s.w + x) * product.ld, run);
     }
   }
 }

@@ -102,10 +102,10 @@ class Mec final : public Convolution {
         lower_row(image, columns, part + i * step, ld);
       }
       const Index p = y * s_.ow + columns.begin;
-      float* tile = output_.tile(args, n, channels.begin, p);
-      multiply(form_, s_.mg(), width, depth, {kernel, form_.depth_major() ? s_.mg() : depth},
-               {part, ld}, output_.beta(args), tile, output_.ld());
-      output_.finish(args, n, channels, {p, p + width}, tile, output_.ld());
+      const Tile tile = output_.tile(args, n, channels, {p, p + width});
+      multiply(form_, depth, {kernel, form_.depth_major() ? s_.mg() : depth}, {part, ld},
+               output_.beta(args), tile);
+      output_.finish(args, tile);
     }
   }
 

@@ -46,7 +46,7 @@ class MecAa final : public Convolution {
     const Index grain = form_.pixel_major() ? 1 : s.kw;
     const Index fits = std::max(grain, budget / lowered_ / grain * grain);
     chunk_ = ceil_div(ceil_div(slice_, ceil_div(slice_, fits)), grain) * grain;
-    staged_ = output_.direct() ? 0 : cache_lines(tiles_.tile_pixels * tiles_.tile_channels);
+    staged_ = output_.staged_floats(tiles_.tile_channels, tiles_.tile_pixels);
   }
 
   std::size_t workspace_bytes() const override {
@@ -55,30 +55,19 @@ class MecAa final : public Convolution {
   std::size_t packed_bytes() const override { return kernel_.bytes() + output_.bytes(); }
 
   void run(const RunArgs& args) const noexcept override {
-    parallel(threads_, [&](int thread, int team) {
-      float* own = static_cast<float*>(args.workspace) + thread * thread_floats();
-      const Range items = share(s_.n * tiles_.count(), thread, team);
-      for (Index item = items.begin; item < items.end; ++item) {
-        const Index tile = item % tiles_.count();
-        for (Index g = 0; g < s_.g; ++g) {
-          band(args, item / tiles_.count(), g, tiles_.channels(tile), tiles_.pixels(tile), own);
-        }
-      }
+    for_tiles(s_, tiles_, threads_, [&](int thread, Index n, Index g, Range k, Range p) {
+      band(args, n, g, k, p, static_cast<float*>(args.workspace) + thread * thread_floats());
     });
   }
 
  private:
   Index thread_floats() const { return cache_lines(lowered_ * chunk_) + staged_; }
 
-  void band(const RunArgs& args, Index n, Index g, Range k, Range pixels, float* own) const {
-    const Index count = pixels.end - pixels.begin;
+  void band(const RunArgs& args, Index n, Index g, Range channels, Range pixels, float* own) const {
+    const Tile tile = output_.tile(args, n, channels, pixels, own + cache_lines(lowered_ * chunk_));
     const Range rows{pixels.begin / s_.ow, pixels.end / s_.ow};
-    const Range channels{g * s_.mg() + k.begin, g * s_.mg() + k.end};
     const RowSlots slots(s_, rows.end - rows.begin);
-    const bool direct = output_.direct();
-    float* tile = direct ? output_.tile(args, n, channels.begin, pixels.begin)
-                         : own + cache_lines(lowered_ * chunk_);
-    const Index tile_ld = direct ? output_.ld() : form_.ki ? count : k.end - k.begin;
+    const Index k = channels.begin - g * s_.mg();
     const Index depth = s_.kh * slice_, kernel_ld = form_.depth_major() ? s_.mg() : depth;
     for (Index r = 0; r < slice_; r += chunk_) {
       const Range part{r, std::min(r + chunk_, slice_)};
@@ -88,13 +77,13 @@ class MecAa final : public Convolution {
       for (Index i = 0; i < s_.kh; ++i) {
         const Index at = i * slice_ + r;
         const float* kernel = kernel_.data() + g * s_.mg() * depth +
-                              (form_.depth_major() ? at * s_.mg() + k.begin : k.begin * depth + at);
+                              (form_.depth_major() ? at * s_.mg() + k : k * depth + at);
         const float* seen = own + slots.first(i) * s_.ow * (form_.pixel_major() ? ld : 1);
-        multiply(form_, k.end - k.begin, count, deep, {kernel, kernel_ld}, {seen, ld},
-                 r > 0 || i > 0 ? 1.0F : output_.beta(args), tile, tile_ld);
+        multiply(form_, deep, {kernel, kernel_ld}, {seen, ld},
+                 r > 0 || i > 0 ? 1.0F : output_.beta(args), tile);
       }
     }
-    output_.finish(args, n, channels, pixels, tile, tile_ld);
+    output_.finish(args, tile);
   }
 
   /// Elements `part` of the lowered matrix's depth, for all image rows that the band sees.
