@@ -36,7 +36,7 @@ struct Settings {
   std::vector<std::string> shapes, families, exclude_families, exclude, force, explain;
   std::string max_workspace, max_memory;
   int runs = 20;
-  double max_error = 0;
+  double max_error = kDefaultMaxError;
   std::uint64_t seed = 1;
   TensorSettings tensors;
   PlanSettings plans;
@@ -76,7 +76,7 @@ std::vector<std::string> excluded_by(const std::string& pattern) {
 Filter filter_of(const Settings& settings) {
   Filter filter;
   if (std::isnan(settings.max_error)) throw Error("--max-error nan: give a number, such as 1e-5");
-  if (settings.max_error > 0) filter.max_error = settings.max_error;
+  filter.max_error = settings.max_error;
   for (const std::string& f : settings.families) filter.families.push_back(family_of(f));
   for (const std::string& f : settings.exclude_families)
     filter.exclude_families.push_back(family_of(f));
@@ -301,10 +301,13 @@ int main(int argc, char** argv) {
          "not the primitives or layer implementations of these names; '*-fixed24': all whose "
          "weights are kept in 24 bits")
       ->delimiter(',');
-  app.add_option("--max-error", settings.max_error,
-                 "leave out implementations that may be off by more than this, relative to an "
-                 "output's sum of |x*w|")
-      ->check(CLI::Range(1e-9, 1.0));
+  app.add_option(
+         "--max-error", settings.max_error,
+         "leave out implementations that may be off by more than this, relative to an "
+         "output's sum of |x*w|; with 1e-4 fully connected layers may keep their weights in 20 "
+         "bits")
+      ->check(CLI::Range(1e-9, 1.0))
+      ->capture_default_str();
   app.add_option("--force", settings.force,
                  "LAYER=PRIMITIVE: this layer by this implementation, named as in the report; "
                  "repeatable");

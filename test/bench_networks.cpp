@@ -2,6 +2,7 @@
 // libraries, whose passes are interleaved with these by the caller.
 //
 //   bench_networks BASE [--threads N] [--serve] [--reps N] [--costs FILE] [--exclude-family F]
+//                  [--max-error E]
 //
 // reads BASE.prototxt, BASE.caffemodel, BASE.input.bin (float32, NCHW) and, where it is there,
 // BASE.ref.bin (the reference output, float32). With --serve it prints READY once all is loaded,
@@ -39,6 +40,7 @@ struct Settings {
   int threads = 1, reps = 15;
   bool serve = false;
   std::vector<std::string> exclude_families;
+  double max_error = kDefaultMaxError;
 };
 
 std::vector<float> read_floats(const std::string& path) {
@@ -107,6 +109,7 @@ int run(const Settings& settings) {
   }
   CostStore store(settings.costs.empty() ? CostStore::default_path() : settings.costs,
                   Machine::here(settings.threads));
+  filter.max_error = settings.max_error;
   const ProfileReport profiled = profile(net, filter, store, {});
   if (profiled.measured > 0) fmt::print(stderr, "{} costs measured\n", profiled.measured);
   const Plan plan = select(net, filter, costs_of(store), store.machine(), false, sizes_of(store));
@@ -157,6 +160,7 @@ int main(int argc, char** argv) {
   app.add_option("--reps", settings.reps, "passes without --serve")->check(CLI::Range(1, 1000000));
   app.add_option("--costs", settings.costs, "cost file; default: the user's");
   app.add_option("--exclude-family", settings.exclude_families)->delimiter(',');
+  app.add_option("--max-error", settings.max_error, "as for selector");
   app.add_flag("--serve", settings.serve, "one pass for each line of standard input");
   CLI11_PARSE(app, argc, argv);
   try {

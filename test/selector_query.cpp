@@ -246,8 +246,12 @@ TEST_CASE("strategies are never cheaper than the plan, and are there") {
   }
 }
 
-TEST_CASE("an error limit leaves out the primitives that exceed it") {
+TEST_CASE("an error limit leaves out the primitives that exceed it, and none unless asked for") {
   Filter filter;
+  for (const Primitive* p : primitives()) {
+    CAPTURE(p->name);
+    CHECK(filter.allows(*p));
+  }
   filter.max_error = 1.5 * kErrorUnit;
   const Primitive* exact = find_primitive("direct-sum2d");
   const Primitive* rough = find_primitive("winograd-4x4-5x5");
@@ -274,11 +278,15 @@ layer { name: "f" type: "InnerProduct" bottom: "data" top: "f" inner_product_par
   const auto all = chosen({});
   CHECK(has(all, "fc-hwc"));
   CHECK(has(all, "fc-hwc-fixed24"));
+  CHECK_FALSE(has(all, "fc-hwc-block20"));  // only if asked for
   Filter filter;
   filter.max_error = kErrorUnit;
   const auto exact = chosen(filter);
   CHECK(has(exact, "fc-hwc"));
   CHECK_FALSE(has(exact, "fc-hwc-fixed24"));
+  filter.max_error = 1e-4;
+  CHECK(has(chosen(filter), "fc-hwc-block20"));
+  CHECK(chosen(filter).size() == all.size() + 5);
   filter.max_error = kErrorUnit / 100;  // floats are taken whatever the limit
   CHECK(chosen(filter) == exact);
   filter = {};

@@ -23,6 +23,10 @@ struct Forced {
 
 inline constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
+/// The largest error that is allowed without being asked for, see Filter::max_error: that of
+/// Winograd's largest tiles.
+inline constexpr double kDefaultMaxError = 2e-5;
+
 /// What may be chosen. The families are those of convolutions.
 struct Filter {
   std::vector<Family> families = {};          ///< only these; empty: all
@@ -31,7 +35,7 @@ struct Filter {
   /// Largest error allowed, relative to each output's sum of |x*w|: leaves out primitives whose
   /// error_scale * kErrorUnit is larger, and other layers' implementations for which it is larger
   /// and that are less exact than a float sum.
-  double max_error = std::numeric_limits<double>::infinity();
+  double max_error = kDefaultMaxError;
   std::vector<Forced> force = {};        ///< these layers by these implementations
   std::size_t max_workspace = kNoLimit;  ///< bytes of scratch memory that one layer may ask for
   /// Bytes that the executable may take with one context: packed weights and the arena of
