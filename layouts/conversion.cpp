@@ -26,6 +26,9 @@ constexpr Index kTileFloats = 16 * 1024;
 /// Channels that are moved together where stores run along planes: two lines of each pixel, or one
 /// where the planes' lines share few sets of the L1 cache.
 constexpr Index kGroup = 32;
+/// Pixels of a tile where these are too few even for one: runs of stores that are long enough, of
+/// pixels that stay in that cache until all channels are moved.
+constexpr Index kFewSetsTile = 128;
 /// Pixels of planes that are moved whole: next to other tiles' their lines would be shared.
 constexpr Index kShortPlane = 64;
 /// From this many blocks of channels on, hwc is written pixel by pixel, so that stores run on:
@@ -78,15 +81,19 @@ void planar_hwc(const Shape& s, const float* in, float* out, const ChannelSlice&
   const Strides src = strides(from, s), dst = strides(to, s, slice);
   const Index rows = kPlanar == Layout::hcw ? s.h : 1;
   const Index pixels = kPlanar == Layout::hcw ? s.w : s.h * s.w;
+  const bool few_sets = !kToHwc && pixels >= kShortRow && kept_lines(dst.c_stride) < kGroup / 2;
   const Index tile = pixels <= std::min(kShortPlane, kept_lines(dst.w_stride)) ? pixels
-                     : kToHwc ? tile_pixels(s.c, dst.w_stride)
-                              : tile_pixels(s.c);
+                     : kToHwc   ? tile_pixels(s.c, dst.w_stride)
+                     : few_sets ? kFewSetsTile
+                                : tile_pixels(s.c);
   for_tiles(s, threads, s.n * rows, pixels, tile, [&](Index outer, Index first, Index count) {
     const Index n = outer / rows, h = outer % rows;
     const float* a = in + src.at(n, 0, h, 0) + first * src.w_stride;
     float* b = out + dst.at(n, 0, h, 0) + first * dst.w_stride;
     if constexpr (kToHwc) {
       k.transpose(s.c, count, a, src.c_stride, b, dst.w_stride);
+    } else if (few_sets) {
+      k.to_planes(count, s.c, a, src.w_stride, b, dst.c_stride);
     } else {
       // Group by group, so that stores run along the planes, if these are longer than a store.
       const Index most = pixels < kShortRow                  ? s.c
@@ -110,7 +117,8 @@ void chw_blocked(const Shape& s, const float* in, float* out, const ChannelSlice
   const Layout from = kToBlocked ? Layout::chw : kBlocked, to = kToBlocked ? kBlocked : Layout::chw;
   const Strides src = strides(from, s), dst = strides(to, s, slice);
   const Index blocks = ceil_div(s.c, kB);
-  for_tiles(s, threads, s.n * blocks, s.h * s.w, kBlockTile,
+  const bool few_sets = !kToBlocked && kept_lines(dst.c_stride) < kB;
+  for_tiles(s, threads, s.n * blocks, s.h * s.w, few_sets ? kFewSetsTile : kBlockTile,
             [&](Index outer, Index first, Index count) {
               const Index n = outer / blocks, c = outer % blocks * kB;
               const Index valid = std::min(kB, s.c - c);
@@ -118,6 +126,8 @@ void chw_blocked(const Shape& s, const float* in, float* out, const ChannelSlice
               float* b = out + dst.at(n, c, 0, 0) + first * dst.w_stride;
               if constexpr (kToBlocked) {
                 k.to_block(kB, valid, count, a, src.c_stride, b);
+              } else if (few_sets) {
+                k.to_planes(count, valid, a, kB, b, dst.c_stride);
               } else {
                 k.from_block(kB, valid, count, a, b, dst.c_stride);
               }
@@ -138,9 +148,7 @@ void hwc_blocked(const Shape& s, const float* in, float* out, const ChannelSlice
       whole = s.c / kB;
       const float* a = in + src.at(n, 0, 0, 0) + first * src.w_stride;
       float* b = out + dst.at(n, 0, 0, 0) + first * dst.w_stride;
-      for (Index i = 0; i < count; ++i, a += kB, b += dst.w_stride) {
-        k.copy_lanes(whole, kB, kB, a, src.c_stride, b, kB);
-      }
+      k.copy_planes(count, whole, kB, a, kB, src.c_stride, b, dst.w_stride, kB);
     }
     for (Index c = whole * kB; c < s.c; c += kB) {
       const Index valid = std::min(kB, s.c - c);
@@ -164,7 +172,7 @@ void hwc_blocked(const Shape& s, const float* in, float* out, const ChannelSlice
   });
 }
 
-/// chw8c to chw16c and back: half a block of 16 at a time.
+/// chw8c to chw16c and back: two blocks of 8 for each of 16.
 template <bool kWiden>
 void blocked_blocked(const Shape& s, const float* in, float* out, const ChannelSlice& slice,
                      int threads) noexcept {
@@ -172,19 +180,22 @@ void blocked_blocked(const Shape& s, const float* in, float* out, const ChannelS
   const Layout from = kWiden ? Layout::chw8c : Layout::chw16c;
   const Layout to = kWiden ? Layout::chw16c : Layout::chw8c;
   const Strides src = strides(from, s), dst = strides(to, s, slice);
-  const Index blocks = ceil_div(s.c, 16), halves = ceil_div(s.c, 8);
-  for_tiles(
-      s, threads, s.n * blocks, s.h * s.w, kBlockTile, [&](Index outer, Index first, Index count) {
-        const Index n = outer / blocks;
-        for (Index half = outer % blocks * 2; half < outer % blocks * 2 + 2; ++half) {
-          // Beyond the last half there is nothing to read, and zeros to write in the wider.
-          if (half >= halves && !kWiden) break;
-          const Index valid = half < halves ? 8 : 0;
-          const float* a = in + (valid != 0 ? src.at(n, half * 8, 0, 0) : 0);
-          k.copy_lanes(count, valid, 8, a + (valid != 0 ? first * src.w_stride : 0), src.w_stride,
-                       out + dst.at(n, half * 8, 0, 0) + first * dst.w_stride, dst.w_stride);
-        }
-      });
+  const Index blocks = ceil_div(s.c, 16);
+  for_tiles(s, threads, s.n * blocks, s.h * s.w, kBlockTile,
+            [&](Index outer, Index first, Index count) {
+              const Index n = outer / blocks, c = outer % blocks * 16;
+              const float* a = in + src.at(n, c, 0, 0) + first * src.w_stride;
+              float* b = out + dst.at(n, c, 0, 0) + first * dst.w_stride;
+              const bool both = c + 8 < s.c;
+              if (both && kWiden) {
+                k.join_halves(count, a, a + src.c_stride, b, dst.w_stride);
+              } else if (both) {
+                k.split_halves(count, a, src.w_stride, b, b + dst.c_stride);
+              } else {  // no second half: zeros in the wider
+                k.copy_lanes(count, 8, 8, a, src.w_stride, b, dst.w_stride);
+                if (kWiden) k.copy_lanes(count, 0, 8, a, src.w_stride, b + 8, dst.w_stride);
+              }
+            });
 }
 
 /// chw to hcw and back: channels and rows swap places.

@@ -229,6 +229,13 @@ CONVPRIM_INLINE void copy_planes_by(const Planes& p) {
     const float* src = p.src + plane * p.src_plane;
     float* dst = p.dst + plane * p.dst_plane;
     ptrdiff_t i = 0;
+    if constexpr (2 * V == kLanes) {
+      // Two rows of half a vector are one where they touch.
+      const ptrdiff_t joined = p.n == V && p.dst_ld == V ? p.rows / 2 * 2 : 0;
+      for (; i < joined; i += 2, src += 2 * p.src_ld, dst += 2 * V) {
+        storev<2 * V>(dst, join(loadv<V>(src), loadv<V>(src + p.src_ld)));
+      }
+    }
     if constexpr (2 * V <= kLanes) {
       // Where rows touch, one vector serves: the next row's store mends what is too much.
       const bool more = plane + 1 < p.planes && p.dst_plane == p.rows * p.n;
@@ -237,6 +244,8 @@ CONVPRIM_INLINE void copy_planes_by(const Planes& p) {
         storev<2 * V>(dst, loadv<2 * V>(src));
       }
     }
+    const ptrdiff_t single = p.n == V ? p.rows : 0;
+    for (; i < single; ++i, src += p.src_ld, dst += p.dst_ld) storev<V>(dst, loadv<V>(src));
     for (; i < p.rows; ++i, src += p.src_ld, dst += p.dst_ld) copy_row<V>(p.n, src, dst);
   }
 }
@@ -466,6 +475,41 @@ void transpose(ptrdiff_t rows, ptrdiff_t cols, const float* src, ptrdiff_t src_l
   }
 }
 
+/// Eight columns at a time: as many stores as an L1 cache keeps lines of one set, where all of
+/// these may fall into one. rows is T or more, cols is 8 or more.
+template <int T>
+CONVPRIM_INLINE void to_planes_by(ptrdiff_t rows, ptrdiff_t cols, const float* src,
+                                  ptrdiff_t src_ld, float* dst, ptrdiff_t dst_ld) {
+  for (ptrdiff_t j = 0; j < cols; j += 8) {
+    if (j + 8 > cols) j = cols - 8;
+    const float* next = src + rows * (src_ld + j);  // this group's part of the next call's rows
+    for (ptrdiff_t i = 0; i < rows; i += T, next += T * 8) {
+      if (i + T > rows) i = rows - T;
+      CONVPRIM_UNROLL
+      for (int line = 0; line < T * 8; line += 16) __builtin_prefetch(next + line);
+      const float* a = src + i * src_ld + j;
+      float* b = dst + j * dst_ld + i;
+      if constexpr (T == 16) {
+        move_tall<16, 8>(a, src_ld, b, dst_ld, 8);
+      } else {
+        CONVPRIM_UNROLL
+        for (int k = 0; k < 8; k += T) {
+          move_block<T>(a + k, src_ld, T, b + k * dst_ld, dst_ld, T);
+        }
+      }
+    }
+  }
+}
+
+void to_planes(ptrdiff_t rows, ptrdiff_t cols, const float* src, ptrdiff_t src_ld, float* dst,
+               ptrdiff_t dst_ld) {
+  if (rows >= kLanes && cols >= 8) {
+    to_planes_by<kLanes>(rows, cols, src, src_ld, dst, dst_ld);
+  } else {
+    transpose(rows, cols, src, src_ld, dst, dst_ld);
+  }
+}
+
 // Channel blocks
 // ----------------------------------------------------------------------------------------------
 
@@ -572,20 +616,7 @@ CONVPRIM_INLINE void copy_pieces(int valid, const float* src, float* dst) {
 template <int L>
 CONVPRIM_INLINE void copy_lanes_by(ptrdiff_t rows, ptrdiff_t valid, const float* src,
                                    ptrdiff_t src_ld, float* dst, ptrdiff_t dst_ld) {
-  if (valid == L) {
-    ptrdiff_t i = 0;
-    if constexpr (2 * L == kLanes) {
-      // Two rows of half a vector are one where they touch.
-      if (dst_ld == L) {
-        for (; i + 2 <= rows; i += 2) {
-          storev<2 * L>(dst + i * L,
-                        join(loadv<L>(src + i * src_ld), loadv<L>(src + (i + 1) * src_ld)));
-        }
-      }
-    }
-    for (; i < rows; ++i) storev<L>(dst + i * dst_ld, loadv<L>(src + i * src_ld));
-    return;
-  }
+  if (valid == L) return copy_planes_by<L>({1, rows, L, src, 0, src_ld, dst, 0, dst_ld});
   // Whole rows are loaded while they end before the last named element, and masked.
   using I = typename PackIndex<L>::type;
   I mask{};
@@ -642,7 +673,7 @@ void copy_lanes(ptrdiff_t rows, ptrdiff_t valid, ptrdiff_t lanes, const float* s
 }  // namespace
 
 extern const TransposeKernels kTranspose;
-const TransposeKernels kTranspose = {transpose,   to_block,   from_block,  copy_rows,
+const TransposeKernels kTranspose = {transpose,   to_planes,  to_block,    from_block,  copy_rows,
                                      copy_planes, copy_lanes, join_halves, split_halves};
 
 }  // namespace convprim::kernels::CONVPRIM_KERNELS

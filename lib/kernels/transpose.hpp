@@ -11,6 +11,10 @@ struct TransposeKernels {
   /// dst[j*dst_ld + i] = src[i*src_ld + j] for i < rows, j < cols.
   void (*transpose)(std::ptrdiff_t rows, std::ptrdiff_t cols, const float* src,
                     std::ptrdiff_t src_ld, float* dst, std::ptrdiff_t dst_ld);
+  /// The same for long destination rows whose lines share few sets of a cache. The next `rows` of
+  /// the source are fetched, for the next call.
+  void (*to_planes)(std::ptrdiff_t rows, std::ptrdiff_t cols, const float* src,
+                    std::ptrdiff_t src_ld, float* dst, std::ptrdiff_t dst_ld);
   /// Planes to a channel block: dst[j*block + i] = src[i*src_ld + j] for i < valid and 0 for
   /// valid <= i < block, j < cols. block is 8 or 16.
   void (*to_block)(std::ptrdiff_t block, std::ptrdiff_t valid, std::ptrdiff_t cols,
