@@ -340,17 +340,31 @@ bool reads_network_input(const Network& net, LayerId id) {
   });
 }
 
+namespace {
+
+/// Floats that a layer's packed weights take, as a good plan keeps them: filters of 3x3 or more
+/// transformed, matrices in 24 bits.
+double packed_weights(const Layer& layer) {
+  double count = 0;
+  for (const Blob& b : layer.blobs) count += static_cast<double>(b.count());
+  if (std::holds_alternative<InnerProductOp>(layer.op)) return 0.75 * count;
+  const auto* conv = std::get_if<ConvOp>(&layer.op);
+  const bool transformed =
+      conv != nullptr && conv->kh >= 3 && conv->kw >= 3 && conv->sh == 1 && conv->sw == 1;
+  return transformed ? 2 * count : count;
+}
+
+}  // namespace
+
 int sweep_megabytes(const Network& net) {
   double weights = 0, tensor = 0;
-  for (const Layer& layer : net.layers) {
-    for (const Blob& b : layer.blobs) weights += static_cast<double>(b.count());
-  }
+  for (const Layer& layer : net.layers) weights += packed_weights(layer);
   for (const Tensor& t : net.tensors) {
     if (known(t.shape)) tensor = std::max(tensor, static_cast<double>(t.shape.count()));
   }
   const double bytes = sizeof(float) * (weights + 2 * tensor);
   int megabytes = 4;
-  for (const int step : {6, 8, 12, 16, 24, 32, 48, 64, 96, 128}) {
+  for (const int step : {6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512}) {
     if (bytes > 1048576.0 * std::sqrt(static_cast<double>(step) * megabytes)) megabytes = step;
   }
   return megabytes;

@@ -98,8 +98,9 @@ std::string convolution_problem(const Network& net, LayerId id);
 bool reads_network_input(const Network& net, LayerId id);
 
 /// MB that profiling reads before each run of a layer with weights of this network, so that they
-/// are as cold as a pass over the rest of the network makes them: the size of all weights and of a
-/// layer's input and output, rounded to a power of two or one and a half times that, 4 to 128.
+/// are as cold as a pass over the rest of the network makes them: the size of all packed weights,
+/// by a guess, and of a layer's input and output, rounded to a power of two or one and a half times
+/// that, 4 to 512.
 int sweep_megabytes(const Network& net);
 
 /// Text of a shape: "mb1c64h56w56".

@@ -34,9 +34,10 @@
 namespace convprim {
 namespace {
 
-constexpr double kHopeless = 3;  // first run beyond this many times the best: not run again
-constexpr double kClose = 1.15;  // within this of the best: measured again
-constexpr int kRefineLimit = 8;  // at most so many candidates of a problem are measured again
+constexpr double kHopeless = 3;   // first run beyond this many times the best: not run again
+constexpr double kClose = 1.15;   // within this of the best: measured again
+constexpr int kRefineLimit = 8;   // at most so many candidates of a problem are measured again
+constexpr int kQuickSweep = 128;  // MB, at most, before runs that tell which are near the best
 constexpr double kQuickSeconds = 0.01;   // timed work of a quick measurement
 constexpr double kRefineSeconds = 0.08;  // and of a refined one, for each candidate
 
@@ -458,7 +459,8 @@ class Profiler {
     if (subject->sizes().workspace > kWorkspaceLimit) {
       cost = {std::numeric_limits<double>::infinity(), 0, Cost::Stage::cut};
     } else {
-      const double first = timed(*subject, task.key.sweep);
+      const int sweep = std::min(task.key.sweep, kQuickSweep);
+      const double first = timed(*subject, sweep);
       if (first > kHopeless * best) {
         cost = {first, 1, Cost::Stage::cut};
       } else {
@@ -466,7 +468,7 @@ class Profiler {
         if (rough_) runs.push_back(first);
         double total = 0;
         while (!rough_ && (runs.size() < 3 || (runs.size() < 5 && total < kQuickSeconds))) {
-          runs.push_back(timed(*subject, task.key.sweep));
+          runs.push_back(timed(*subject, sweep));
           total += runs.back();
         }
         cost = {median(runs), static_cast<int>(runs.size()), Cost::Stage::quick};
