@@ -412,7 +412,7 @@ TEST_CASE("bad input is refused with one sentence and nothing is left behind") {
   check_refusal(run(folder, {"--net", net, "--profile-only", "--verify"}), {"--profile-only"});
   check_refusal(run(folder, {"--net", net, "--exclude", "nothing"}), {"nothing"});
   check_refusal(run(folder, {"--net", net, "--exclude", "fc-*"}),
-                {"layer \"fc\"", "--exclude fc-chw,", "and 5 more"});
+                {"layer \"fc\"", "--exclude fc-chw,", "and 10 more"});
   check_refusal(run(folder, {"--net", net, "--costs", folder.file("no/folder/costs.db")}),
                 {"no/folder/costs.db", "--costs"});
   check_refusal(
