@@ -353,11 +353,7 @@ void CpuRun::touch_inputs() {
 /// Measures each stage several times.
 class CpuCosts final : public StageCosts {
  public:
-  CpuCosts(CpuKernels& kernels, int threads)
-      : kernels_(kernels),
-        threads_(threads),
-        sweep_(
-            Buffer::zeros(static_cast<std::size_t>(sweep_megabytes(kernels.graph().net)) << 18)) {}
+  CpuCosts(CpuKernels& kernels, int threads) : kernels_(kernels), threads_(threads) {}
   std::string origin() const override { return "measured"; }
   std::string device() const override;
   double seconds(const OperatorGraph& graph, const StagePlan& stage) override;
@@ -378,6 +374,8 @@ std::string CpuCosts::device() const {
 
 /// Puts the weights out of the caches, as a pass over the rest of the network does.
 void CpuCosts::sweep() {
+  if (sweep_.size() == 0)
+    sweep_ = Buffer::zeros(static_cast<std::size_t>(sweep_megabytes(kernels_.graph().net)) << 18);
   parallel(threads_, [&](int thread, int team) {
     const Range r = share(static_cast<Index>(sweep_.size()), thread, team, 16);
     float sum = 0;

@@ -10,8 +10,8 @@
 // q of a power of two for each output: |q| < 2^23, rounded by at most the 2^-24th part of the power
 // of two above the output's largest weight; a sum in float is rounded by as much itself. In 20 as
 // multiples |q| < 2^18 of a power of two for each eight terms of an output: rounded by at most the
-// 2^-19th part of the power of two above the largest of the eight. Infinite inputs make NaN where a
-// weight rounds to zero, and inputs of over 2^90 may overflow.
+// 2^-18th part of the largest of the eight (but those below 2^-95 by 2^-114). Infinite inputs make
+// NaN where a weight rounds to zero, and inputs of over 2^90 may overflow.
 #include <atomic>
 #include <cmath>
 #include <cstdint>
@@ -305,7 +305,7 @@ class FullyConnected final : public PreparedLayer {
         pass.x_step = k_;
         pass.w = weights_.data() + words(first, filled_k()) + words(width, k);
         pass.k = std::min(piece, k_ - k);
-        pass.scale = scale_.data() + first;
+        pass.scale = scale_.size() > 0 ? scale_.data() + first : nullptr;
         pass.bias = k == 0 ? bias_.data() + first : nullptr;
         pass.out = out + n * out_.n_stride + first;
         pass.out_step = out_.n_stride;

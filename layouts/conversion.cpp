@@ -27,7 +27,7 @@ constexpr Index kTileFloats = 16 * 1024;
 /// where the planes' lines share few sets of the L1 cache.
 constexpr Index kGroup = 32;
 /// Pixels of a tile where these are too few even for one: runs of stores that are long enough, of
-/// pixels that stay in that cache until all channels are moved.
+/// pixels that mostly stay in a cache until all channels are moved.
 constexpr Index kFewSetsTile = 128;
 /// Pixels of planes that are moved whole: next to other tiles' their lines would be shared.
 constexpr Index kShortPlane = 64;

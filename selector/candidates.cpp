@@ -200,7 +200,9 @@ std::string option_text(Rule rule, const Filter& filter, const std::string& laye
                              : fmt::format(" and {} more", filter.exclude.size() - shown));
     }
     case Rule::max_error:
-      return fmt::format("--max-error {}", filter.max_error);
+      return fmt::format("{}--max-error {}",
+                         filter.max_error == kDefaultMaxError ? "the default " : "",
+                         filter.max_error);
     case Rule::force:
       return fmt::format("--force {}={}", layer, *forced_for(filter, layer));
     case Rule::max_workspace:

@@ -37,7 +37,7 @@ namespace {
 constexpr double kHopeless = 3;   // first run beyond this many times the best: not run again
 constexpr double kClose = 1.15;   // within this of the best: measured again
 constexpr int kRefineLimit = 8;   // at most so many candidates of a problem are measured again
-constexpr int kQuickSweep = 128;  // MB, at most, before runs that tell which are near the best
+constexpr int kFirstSweep = 128;  // MB, at most, before the run that tells which are hopeless
 constexpr double kQuickSeconds = 0.01;   // timed work of a quick measurement
 constexpr double kRefineSeconds = 0.08;  // and of a refined one, for each candidate
 
@@ -150,7 +150,7 @@ class ConvolutionSubject final : public Subject {
     convolution_ = primitive.prepare(s, {filter.data(), bias.data()}, options);
     in_ = random_buffer(element_count(primitive.in, s.in()));
     out_ = Buffer::zeros(static_cast<std::size_t>(element_count(primitive.out, s.out())));
-    // The sum is written over the residual, which no later layer reads.
+    // The sum is mostly written over the residual, which no later layer reads.
     if (residual) residual_ = out_.data();
   }
   bool cold() const override { return cold_; }
@@ -459,8 +459,7 @@ class Profiler {
     if (subject->sizes().workspace > kWorkspaceLimit) {
       cost = {std::numeric_limits<double>::infinity(), 0, Cost::Stage::cut};
     } else {
-      const int sweep = std::min(task.key.sweep, kQuickSweep);
-      const double first = timed(*subject, sweep);
+      const double first = timed(*subject, std::min(task.key.sweep, kFirstSweep));
       if (first > kHopeless * best) {
         cost = {first, 1, Cost::Stage::cut};
       } else {
@@ -468,7 +467,7 @@ class Profiler {
         if (rough_) runs.push_back(first);
         double total = 0;
         while (!rough_ && (runs.size() < 3 || (runs.size() < 5 && total < kQuickSeconds))) {
-          runs.push_back(timed(*subject, sweep));
+          runs.push_back(timed(*subject, task.key.sweep));
           total += runs.back();
         }
         cost = {median(runs), static_cast<int>(runs.size()), Cost::Stage::quick};

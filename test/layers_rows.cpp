@@ -27,7 +27,8 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kCanary = -12345.5F;
 
 /// One layer, its inputs' shapes, and how far a result may be off:
-///   relative * |result| + absolute + linear * (the result with all inputs and blobs positive).
+///   relative * |result| + absolute + linear * (the result with all inputs and blobs positive),
+/// three times as much where weights are kept in 20 bits.
 struct Case {
   Op op;
   std::vector<Shape> in;
@@ -204,7 +205,7 @@ std::string check(const LayerImpl& impl, const Solved& s, int threads, const Cha
     for_elements(st, shape, [&](std::size_t k, std::size_t at) {
       own[at] = true;
       const double got = static_cast<double>(out_pointers[o][at]);
-      const double slack = s.slack[o][k] * static_cast<double>(impl.error_scale);
+      const double slack = s.slack[o][k] * (impl.error_scale > 8 ? 3 : 1);
       if (wrong.empty() && !close(got, s.want[o][k], slack)) {
         wrong = fmt::format("output {} element {}: {} instead of {} (+- {})", o, k, got,
                             s.want[o][k], slack);
@@ -397,7 +398,7 @@ TEST_CASE("fully connected") {
   if (!isa_usable()) return;
   for (const Shape& s :
        {Shape{1, 3, 5, 7}, Shape{2, 8, 3, 2}, Shape{3, 17, 2, 2}, Shape{7, 40, 3, 3},
-        Shape{1, 64, 1, 1}, Shape{5, 1000, 1, 1}, Shape{2, 1, 1, 1}}) {
+        Shape{1, 64, 1, 1}, Shape{5, 1000, 1, 1}, Shape{7, 1001, 1, 1}, Shape{2, 1, 1, 1}}) {
     for (Index m : {1, 10, 16, 17, 63, 130}) {
       InnerProductOp op;
       op.m = m;
@@ -456,6 +457,14 @@ TEST_CASE("weights of fewer bits are used where they are as good as promised, ot
            Weights{"small", true, true,
                    [](std::vector<float>& v) {
                      for (float& x : v) x *= 0x1p-60F;
+                   }},
+           Weights{"large", true, true,
+                   [](std::vector<float>& v) {
+                     for (float& x : v) x *= 0x1p40F;
+                   }},
+           Weights{"eight tiny ones", true, true,
+                   [](std::vector<float>& v) {
+                     for (std::size_t k = 0; k < 8; ++k) v[kOdd + k] *= 0x1p-100F;
                    }},
            Weights{"huge", false, false,
                    [](std::vector<float>& v) {
@@ -934,15 +943,16 @@ TEST_CASE("grouped bilinear transposed convolution is not far from a copy") {
     work();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
-  // The least of interleaved runs: other programs only ever add.
+  // The least of interleaved runs: other programs only ever add, and may do so for a while.
+  constexpr double kMost = 6;
   double deconv = 1e9, copied = 1e9;
-  for (int i = 0; i < 7; ++i) {
+  for (int i = 0; i < 7 || (i < 100 && deconv >= kMost * copied); ++i) {
     deconv = std::min(deconv, seconds([&] { layer->run({ins, outs, workspace.data()}); }));
     copied = std::min(copied, seconds([&] { std::memcpy(copy.data(), to.data(), to.bytes()); }));
   }
   MESSAGE("transposed convolution over copy of its output: " << deconv / copied);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose checks cost the time
-  if (!emulated()) CHECK(deconv < 6 * copied);
+  if (!emulated()) CHECK(deconv < kMost * copied);
 #endif
 }
 

@@ -98,9 +98,10 @@ TEST_CASE("every conversion routine does what the layouts say") {
 TEST_CASE("conversions of tensors that several threads share") {
   for (const Conversion& conversion : conversions()) {
     CAPTURE(conversion.name);
-    for (const Shape& s : {Shape{1, 3, 167, 161}, Shape{1, 64, 33, 35}, Shape{2, 100, 25, 23},
-                           Shape{3, 257, 13, 13}, Shape{2, 300, 7, 7}, Shape{1, 72, 32, 64},
-                           Shape{1, 1025, 7, 11}, Shape{2, 16, 1, 2100}, Shape{2, 21, 32, 32}})
+    for (const Shape& s :
+         {Shape{1, 3, 167, 161}, Shape{1, 64, 33, 35}, Shape{2, 100, 25, 23}, Shape{3, 257, 13, 13},
+          Shape{2, 300, 7, 7}, Shape{1, 72, 32, 64}, Shape{1, 1025, 7, 11}, Shape{2, 16, 1, 2100},
+          Shape{2, 21, 32, 32}, Shape{1, 21, 2, 1024}})
       for (const ChannelSlice& slice : slices(conversion.to, s.c))
         for (int threads : {1, 2, 3}) {
           CAPTURE(s.c);

@@ -4,7 +4,7 @@
 //
 // with the sums of all images and the panel's outputs in registers; each element of x is broadcast,
 // and the weights are read once, front to back. One image takes two sets of sums in turns, since
-// the latency of an addition would otherwise be felt.
+// the latency of an addition would otherwise be felt; blocks are summed by themselves before.
 #include "kernels/fc.hpp"
 
 #include "kernels/vmath.hpp"

@@ -164,8 +164,8 @@ struct Tiles {
 /// busy; where that would make the tiles too narrow for an efficient product, the channels are cut.
 Tiles split_tiles(const Scenario& s, Index wide, Index grain, int threads);
 
-/// Shares the tiles of all images and groups among threads: body(thread, n, g, k, p), channels
-/// counted over all groups.
+/// Shares the tiles of all images among threads, each with all groups: body(thread, n, g, k, p),
+/// channels counted over all groups.
 template <class Body>
 void for_tiles(const Scenario& s, const Tiles& tiles, int threads, Body&& body) {
   const Index items = s.n * tiles.count();

@@ -23,8 +23,8 @@ struct Forced {
 
 inline constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
-/// The largest error that is allowed without being asked for, see Filter::max_error: that of
-/// Winograd's largest tiles.
+/// The largest error that is allowed without being asked for, see Filter::max_error: just above
+/// that of Winograd's largest tiles, and so of all primitives.
 inline constexpr double kDefaultMaxError = 2e-5;
 
 /// What may be chosen. The families are those of convolutions.
